@@ -1,0 +1,59 @@
+"""The one contract that every environment backend keeps.
+
+A pool of `n` copies of one environment is reset once and then stepped in lock-step. An episode that ends is
+restarted within the same step, so no transition of the stream is a phantom:
+
+* `obs` is what the policy sees next: the first observation of the next episode where one ended;
+* `final_obs` is the true next observation; it differs from `obs` only in rows whose episode ended;
+* `terminated` and `truncated` are what the environment said, and both may be true: a termination that falls
+  on the time limit is still a termination.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+from jaxtyping import Bool, Float, Shaped
+
+
+class Step(NamedTuple):
+    """What one lock-step of `n` environments gives back."""
+
+    obs: Float[np.ndarray, "n *O"]
+    reward: Float[np.ndarray, " n"]
+    terminated: Bool[np.ndarray, " n"]
+    truncated: Bool[np.ndarray, " n"]
+    final_obs: Float[np.ndarray, "n *O"]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an algorithm and a record of the run need to know about the environment."""
+
+    id: str
+    observation_space: gymnasium.Space[Any]
+    action_space: gymnasium.Space[Any]
+    max_episode_steps: int | None
+    backend: str
+    engine: str
+    """The physics or game engine with its version, e.g. `mujoco 3.3.0 (EnvPool 1.2.5)`."""
+
+
+class Environments(Protocol):
+    """A pool of copies of one environment, restarted as soon as an episode ends."""
+
+    spec: EnvSpec
+    num_envs: int
+
+    def reset(self) -> Float[np.ndarray, "n *O"]:
+        """Start every copy on its own seed and return the flattened observations."""
+        ...
+
+    def step(self, actions: Shaped[np.ndarray, "n A"]) -> Step:
+        """Step every copy with the policy's raw actions; bounds and offsets are applied here."""
+        ...
+
+    def close(self) -> None:
+        """Release processes and memory."""
+        ...
