@@ -1,0 +1,346 @@
+"""The facade people know: `learn`, `predict`, `evaluate`, `save`, `load`."""
+
+import dataclasses
+import difflib
+from collections.abc import Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import gymnasium
+import jax
+import numpy as np
+
+from ppo_dice.algorithms import config_class, get_algorithm
+from ppo_dice.checkpoint import load_arrays, read_description, save_arrays
+from ppo_dice.config import RunConfig
+from ppo_dice.envs import (
+    Environments,
+    EnvSpec,
+    environment_seeds,
+    flatten_observations,
+    make_envs,
+    space_from_json,
+    space_to_json,
+    to_env_actions,
+)
+from ppo_dice.envs.seeding import Purpose
+from ppo_dice.envs.spaces import stack_observations
+from ppo_dice.errors import UserError
+from ppo_dice.evaluation import Evaluation, copies_per_seed, evaluate
+from ppo_dice.population import stack, unstack
+from ppo_dice.presets import preset as make_preset
+from ppo_dice.progress import progress_display
+from ppo_dice.run_folder import MODEL_FILE, RunFolder
+from ppo_dice.training import Iteration, Population, init_population, n_iterations_for, train
+from ppo_dice.types import Actor
+
+MODEL_SUFFIX = ".safetensors"
+
+
+class Agent:
+    """A population of agents, one per seed, trained side by side on one environment.
+
+    `env` is an id (`"Hopper-v5"`, `"my_package.envs:Mine-v0"`), a callable that makes a Gymnasium
+    environment, or one that is already made where one copy is enough. Settings start from a preset, and
+    keywords override its fields: `PPO("Hopper-v5", seeds=10, learning_rate=1e-3)`.
+    """
+
+    algorithm: ClassVar[str]
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        seed: int = 0,
+        seeds: int = 1,
+        preset: str = "default",
+        config: Any = None,
+        backend: str = "auto",
+        workers: int | None = None,
+        env_kwargs: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.run = RunConfig(seed=seed, seeds=seeds, backend=backend, workers=workers)
+        self.env, self.env_kwargs = env, dict(env_kwargs or {})
+        base = make_preset(self.algorithm, env, preset) if config is None else config
+        self.config = _override(base, settings)
+        self._next_envs: Environments | None = self._make_envs(self.config.n_envs, segment=0)
+        self.spec: EnvSpec = self._next_envs.spec
+        self._begin(tuple(self.run.seed_values))
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the population."""
+        return self.population.seeds
+
+    def learn(
+        self, total_timesteps: int, *, progress_bar: bool = False, out: str | Path | None = None
+    ) -> Self:
+        """Train every seed for `total_timesteps` steps, rounded up to whole iterations.
+
+        With `out`, the run is recorded in that folder. Called again, training goes on from where it stands,
+        with new episodes and the learning-rate schedule from its start. Ctrl-C leaves everything usable.
+        """
+        run = dataclasses.replace(self.run, total_timesteps=total_timesteps)
+        folder = None if out is None else RunFolder(Path(out))
+        envs = self._next_envs or self._make_envs(self.config.n_envs, segment=self._segment)
+        self._next_envs, self._segment = None, self._segment + 1
+        if folder:
+            folder.begin(self.description(), dataclasses.asdict(run))
+        iterations_ahead = n_iterations_for(total_timesteps, self.config)
+        last_iteration = self.population.iteration + iterations_ahead
+        try:
+            with progress_display(last_iteration * self.config.batch_size, enabled=progress_bar) as display:
+                for iteration in train(
+                    self._algorithm, envs, self.population, self.config, total_timesteps
+                ):
+                    self._note(iteration)
+                    if folder:
+                        folder.record(iteration, self.save)
+                    display.show(iteration)
+        finally:
+            envs.close()
+            if folder:
+                complete = self.population.iteration == last_iteration
+                folder.finish(self.save, self.final_return, complete=complete)
+        return self
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+        *,
+        seed: int | None = None,
+    ) -> tuple[Any, Any]:
+        """Actions for one observation or a batch of them, ready to be given to the environment.
+
+        `seed` picks a member of the population by its seed; the first acts where none is named. The second
+        value returned is `state`, as it came: these policies have no memory.
+        """
+        member = self._member(seed)
+        space = self.spec.observation_space
+        single = _is_single(space, observation)
+        batch = stack_observations(space, [observation]) if single else observation
+        self._predictions += 1
+        action = _predict(
+            self._actors[member],
+            flatten_observations(space, batch),
+            np.uint32(self.seeds[member]),
+            np.uint32(self._predictions),
+            deterministic=deterministic,
+        )
+        env_action = to_env_actions(self.spec.action_space, np.asarray(action))
+        return (env_action[0] if single else env_action), state
+
+    def evaluate(
+        self, episodes: int = 10, *, deterministic: bool = True, seed: int | None = None, env_seed: int = 0
+    ) -> Evaluation:
+        """Run complete episodes of every seed (or of one) with frozen statistics."""
+        if episodes < 1:
+            raise UserError(f"episodes must be at least 1, but is {episodes}.")
+        seeds = self.seeds if seed is None else (self.seeds[self._member(seed)],)
+        actors = stack([self._actors[self._member(one)] for one in seeds])
+        copies = 1 if isinstance(self.env, gymnasium.Env) else copies_per_seed(episodes, len(seeds))
+        if isinstance(self.env, gymnasium.Env) and len(seeds) > 1:
+            raise UserError("One environment object can evaluate one seed at a time; name it with seed=….")
+        envs = self._make_envs(copies, segment=env_seed, purpose="evaluate", seeds=seeds)
+        try:
+            return evaluate(actors, seeds, envs, episodes, deterministic=deterministic)
+        finally:
+            envs.close()
+
+    def save(self, path: str | Path) -> Path:
+        """Write networks and normalisation statistics of every seed to one file, without any pickle."""
+        path = _with_suffix(Path(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_arrays(path, self.population.state.model, self.description())
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path, *, env: Any = None, **env_options: Any) -> Self:
+        """Read a model from a file or from a run's folder.
+
+        `env` is needed only where the model was trained on a callable or an environment object and is to be
+        evaluated or trained further. A loaded agent that learns on does so with a fresh optimiser.
+        """
+        path = _find_model(Path(path))
+        description = read_description(path)
+        if description["algorithm"] != cls.algorithm:
+            raise UserError(
+                f"{path} holds a model of {description['algorithm']!r}, not of {cls.algorithm!r}; "
+                f"load it with the class of that algorithm or with ppo_dice.load."
+            )
+        agent = cls.__new__(cls)
+        agent._restore(path, description, env, env_options)
+        return agent
+
+    def description(self) -> dict[str, Any]:
+        """What a reader of the model file must know, as JSON."""
+        return {
+            "algorithm": self.algorithm,
+            "env": self.spec.id,
+            "made_by_id": isinstance(self.env, str),
+            "env_kwargs": self.env_kwargs,
+            "observation_space": space_to_json(self.spec.observation_space),
+            "action_space": space_to_json(self.spec.action_space),
+            "backend": self.spec.backend,
+            "engine": self.spec.engine,
+            "max_episode_steps": self.spec.max_episode_steps,
+            "seeds": list(self.seeds),
+            "iteration": self.population.iteration,
+            "config": dataclasses.asdict(self.config),
+        }
+
+    def _begin(self, seeds: tuple[int, ...]) -> None:
+        """Fresh networks for every seed."""
+        self._algorithm = get_algorithm(self.algorithm)
+        self._segment = self._predictions = 0
+        self.final_return: dict[int, float] = {}
+        self._set_population(init_population(self._algorithm, self.spec, seeds, self.config))
+
+    def _restore(
+        self, path: Path, description: dict[str, Any], env: Any, env_options: dict[str, Any]
+    ) -> None:
+        unknown = set(env_options) - {"backend", "workers", "env_kwargs"}
+        if unknown:
+            raise UserError(f"load takes backend, workers and env_kwargs, but not {', '.join(sorted(unknown))}.")
+        options = {"backend": description["backend"], **env_options}
+        self.env_kwargs = options.pop("env_kwargs", description["env_kwargs"])
+        seeds = tuple(description["seeds"])
+        self.run = RunConfig(seed=seeds[0], seeds=len(seeds), **options)
+        self.env = env if env is not None else description["env"] if description["made_by_id"] else None
+        self.config = _config_from_json(config_class(self.algorithm), description["config"])
+        self.spec = EnvSpec(
+            id=description["env"],
+            observation_space=space_from_json(description["observation_space"]),
+            action_space=space_from_json(description["action_space"]),
+            max_episode_steps=description["max_episode_steps"],
+            backend=description["backend"],
+            engine=description["engine"],
+        )
+        self._next_envs = None
+        self._begin(seeds)
+        model = load_arrays(path, self.population.state.model)
+        state = dataclasses.replace(self.population.state, model=model)
+        self._set_population(Population(seeds, state, description["iteration"]))
+        self._segment = 1  # segment 0 belongs to the run that made the model
+
+    def _make_envs(
+        self,
+        copies: int,
+        *,
+        segment: int,
+        purpose: Purpose = "train",
+        seeds: Sequence[int] | None = None,
+    ) -> Environments:
+        if self.env is None:
+            raise UserError(
+                f"This model was trained on {self.spec.id}, which has no id to make it from; "
+                "pass it to load as env=…."
+            )
+        env_seeds = [
+            env_seed
+            for seed in (self.run.seed_values if seeds is None else seeds)
+            for env_seed in environment_seeds(seed, copies, segment=segment, purpose=purpose)
+        ]
+        envs = make_envs(
+            self.env, env_seeds, backend=self.run.backend, env_kwargs=self.env_kwargs, workers=self.run.workers
+        )
+        spec = getattr(self, "spec", envs.spec)
+        for kind in ("observation_space", "action_space"):
+            if getattr(spec, kind) != getattr(envs.spec, kind):
+                envs.close()
+                raise UserError(
+                    f"{envs.spec.id} has the {kind.replace('_', ' ')} {getattr(envs.spec, kind)}, but this "
+                    f"model belongs to {spec.id} with {getattr(spec, kind)}."
+                )
+        return envs
+
+    def _note(self, iteration: Iteration) -> None:
+        self._set_population(iteration.population)
+        for seed, metrics in zip(self.seeds, iteration.metrics):
+            if "rollout/last_10_return" in metrics:
+                self.final_return[seed] = metrics["rollout/last_10_return"]
+
+    def _set_population(self, population: Population) -> None:
+        self.population = population
+        self.__dict__.pop("_actors", None)
+
+    @cached_property
+    def _actors(self) -> list[Any]:
+        return [jax.device_put(actor) for actor in unstack(self.population.state.model.actor)]
+
+    def _member(self, seed: int | None) -> int:
+        if seed is None:
+            return 0
+        if seed not in self.seeds:
+            raise UserError(f"There is no seed {seed} here; the seeds are {', '.join(map(str, self.seeds))}.")
+        return self.seeds.index(seed)
+
+
+class PPO(Agent):
+    """Proximal policy optimisation."""
+
+    algorithm = "ppo"
+
+
+AGENTS: dict[str, type[Agent]] = {cls.algorithm: cls for cls in (PPO,)}
+
+
+def load(path: str | Path, **options: Any) -> Agent:
+    """Read a model of whichever algorithm from a file or a run's folder."""
+    algorithm = read_description(_find_model(Path(path)))["algorithm"]
+    if algorithm not in AGENTS:
+        raise UserError(f"{path} holds a model of {algorithm!r}, which this version does not know.")
+    return AGENTS[algorithm].load(path, **options)
+
+
+@partial(jax.jit, static_argnames="deterministic")
+def _predict(actor: Actor, obs: Any, seed: Any, count: Any, *, deterministic: bool) -> Any:
+    distributions = jax.vmap(actor)(obs)
+    if deterministic:
+        return jax.vmap(lambda distribution: distribution.mode())(distributions)
+    noise = actor.policy.noise(jax.random.fold_in(jax.random.key(seed), count), obs.shape[:1])
+    return jax.vmap(lambda distribution, n: distribution.sample(n))(distributions, noise)
+
+
+def _is_single(space: gymnasium.Space[Any], observation: Any) -> bool:
+    """Whether this is one observation and not a batch, told by the number of axes of its first part."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        key, part = next(iter(space.spaces.items()))
+        return _is_single(part, observation[key])
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return _is_single(space.spaces[0], observation[0])
+    shape = np.shape(observation)
+    if shape[max(len(shape) - len(space.shape or ()), 0) :] != space.shape:
+        raise UserError(f"An observation of shape {shape} is neither one from {space} nor a batch of them.")
+    return len(shape) == len(space.shape or ())
+
+
+def _override(config: Any, settings: dict[str, Any]) -> Any:
+    known = {field.name for field in dataclasses.fields(config)}
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else "."
+            raise UserError(f"{type(config).__name__} has no setting {name}{hint}")
+    return dataclasses.replace(config, **settings)
+
+
+def _config_from_json(cls: type[Any], values: dict[str, Any]) -> Any:
+    return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+
+
+def _with_suffix(path: Path) -> Path:
+    return path if path.suffix == MODEL_SUFFIX else path.with_name(path.name + MODEL_SUFFIX)
+
+
+def _find_model(path: Path) -> Path:
+    if not path.is_dir():
+        return path if path.is_file() else _with_suffix(path)
+    if not (path / MODEL_FILE).is_file():
+        raise UserError(f"{path} is not a run's folder: it holds no {MODEL_FILE}.")
+    return path / MODEL_FILE

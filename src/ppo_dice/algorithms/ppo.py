@@ -1,0 +1,236 @@
+"""Proximal policy optimisation, for one seed.
+
+`init` makes a state, `update` maps a state and a rollout to the next state and metrics; both are pure.
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float
+
+from ppo_dice import objectives
+from ppo_dice.advantages import discounted_returns_so_far, explained_variance, gae, standardize
+from ppo_dice.config import PPOConfig
+from ppo_dice.diagnostics import policy_change
+from ppo_dice.distributions import Distribution
+from ppo_dice.minibatch import epoch_minibatches
+from ppo_dice.networks import (
+    MLP,
+    CategoricalPolicy,
+    GaussianPolicy,
+    Policy,
+    StateValue,
+)
+from ppo_dice.normalization import Moments, Normalizer, empty_moments, init_normalizer, scale, update_moments
+from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, Rollout, register_config
+
+register_config(PPOConfig)
+
+
+class PPOModel(eqx.Module):
+    """What is worth keeping of a trained agent: networks and the statistics they were trained with."""
+
+    policy: Policy
+    value: StateValue
+    normalizer: Normalizer
+    return_moments: Moments
+
+    @property
+    def actor(self) -> Actor:
+        """All that is needed to act."""
+        return Actor(self.policy, self.normalizer)
+
+
+class PPOState(eqx.Module):
+    """Everything that evolves while PPO trains."""
+
+    model: PPOModel
+    optimizer: optax.OptState
+    return_so_far: Float[Array, " N"]
+    kl_coef: Float[Array, ""]
+
+
+def init(observation_shape: tuple[int, ...], actions: ActionKind, key: Key, config: PPOConfig) -> PPOState:
+    """Fresh networks, an optimiser at rest and normalisers that have seen nothing."""
+    policy_key, value_key = jax.random.split(key)
+    policy = init_policy(observation_shape, actions, policy_key, config)
+    value = StateValue(_mlp(observation_shape, 1, value_key, config, head_gain=1.0))
+    clip = config.observation_clip if config.normalize_observations else jnp.inf
+    return PPOState(
+        model=PPOModel(policy, value, init_normalizer(observation_shape, clip), empty_moments()),
+        optimizer=_optimizer(config).init((policy, value)),
+        return_so_far=jnp.zeros(config.n_envs, jnp.float32),
+        kl_coef=jnp.asarray(config.kl_coef, jnp.float32),
+    )
+
+
+def init_policy(
+    observation_shape: tuple[int, ...], actions: ActionKind, key: Key, config: PPOConfig) -> Policy:
+    """A Gaussian policy for continuous actions, a categorical one for discrete actions."""
+    body = partial(_mlp, observation_shape, key=key, config=config, head_gain=config.policy_head_gain)
+    if actions.counts:
+        return CategoricalPolicy(body(sum(actions.counts)), actions.counts)
+    return GaussianPolicy(body(actions.size), jnp.full(actions.size, config.log_std_init, jnp.float32))
+
+
+def update(state: PPOState, rollout: Rollout, key: Key, config: PPOConfig) -> tuple[PPOState, Metrics]:
+    """One iteration: estimate advantages, then move policy and value on shuffled minibatches."""
+    state, reward = scale_rewards(state, rollout, config)
+    batch, behaviour, value = make_batch(state.model, rollout, reward, config)
+
+    def step(carry: tuple[PPOState, Bool[Array, ""]], rows: Array) -> tuple[Any, Metrics]:
+        state, running = carry
+        minibatch, old = jax.tree.map(lambda leaf: leaf[rows], (batch, behaviour))
+        proposal, metrics = update_policy(state, minibatch, old, config)
+        if config.target_kl is not None:
+            running &= metrics["train/approx_kl"] <= 1.5 * config.target_kl
+        state = jax.tree.map(lambda new, kept: jnp.where(running, new, kept), proposal, state)
+        return (state, running), metrics | {"train/updates": running.astype(jnp.float32)}
+
+    rows = jax.vmap(lambda key: epoch_minibatches(key, config.batch_size, config.n_minibatches))(
+        jax.random.split(key, config.n_epochs)
+    ).reshape(-1, config.minibatch_size)
+    (state, _), history = jax.lax.scan(step, (state, jnp.asarray(True)), rows)
+
+    after = jax.vmap(state.model.policy)(batch.obs)
+    change = policy_change(behaviour, after, batch.action)
+    metrics = mean_over_updates(history) | change
+    metrics["train/explained_variance"] = explained_variance(value, batch.value_target)
+    return finish_iteration(state, rollout, change["policy/kl_old_new"], config), metrics
+
+
+def scale_rewards(
+    state: PPOState, rollout: Rollout, config: PPOConfig
+) -> tuple[PPOState, Float[Array, "T N"]]:
+    """Rewards over the running standard deviation of the discounted return, this rollout's included."""
+    if not config.normalize_rewards:
+        return state, rollout.reward
+    along_steps = jax.vmap(discounted_returns_so_far, in_axes=(1, 1, 0, None), out_axes=(1, 0))
+    returns, return_so_far = along_steps(rollout.reward, rollout.ended, state.return_so_far, config.gamma)
+    moments = update_moments(state.model.return_moments, returns.reshape(-1))
+    state = replace(
+        state, model=replace(state.model, return_moments=moments), return_so_far=return_so_far
+    )
+    return state, scale(moments, rollout.reward, config.reward_clip)
+
+
+def make_batch(
+    model: PPOModel, rollout: Rollout, reward: Float[Array, "T N"], config: PPOConfig
+) -> tuple[Batch, Distribution, Float[Array, " B"]]:
+    """Everything the update needs of the rollout, in rows; π(·|s) in every row; and V(s) in every row."""
+    see = jax.vmap(jax.vmap(model.normalizer))
+    judge = jax.vmap(jax.vmap(model.value))
+    obs = see(rollout.obs)
+    values = judge(obs)
+    value = values[:-1]
+    next_value = jnp.where(rollout.ended, judge(see(rollout.final_obs)), values[1:])
+
+    terminated = rollout.ended if config.time_limits == "terminate" else rollout.terminated
+    along_steps = jax.vmap(gae, in_axes=(1, 1, 1, 1, 1, None, None), out_axes=1)
+    estimate = partial(along_steps, reward, value, next_value, terminated, rollout.ended, config.gamma)
+    advantage = estimate(config.gae_lambda)
+    value_target = value + (advantage if config.value_target == "gae" else estimate(1.0))
+    if config.standardize_advantages:
+        advantage = standardize(advantage)
+
+    obs, action = (x.reshape(-1, *x.shape[2:]) for x in (obs[:-1], rollout.action))
+    behaviour = jax.vmap(model.policy)(obs)
+    log_prob = jax.vmap(lambda distribution, a: distribution.log_prob(a))(behaviour, action)
+    batch = Batch(obs, action, log_prob, advantage.reshape(-1), value_target.reshape(-1))
+    return batch, behaviour, value.reshape(-1)
+
+
+def update_policy(
+    state: PPOState, minibatch: Batch, behaviour: Distribution, config: PPOConfig
+) -> tuple[PPOState, Metrics]:
+    """One gradient step of policy and value on one minibatch."""
+    model = state.model
+    gradient, metrics = jax.grad(loss, has_aux=True)(
+        (model.policy, model.value), minibatch, behaviour, state.kl_coef, config
+    )
+    updates, optimizer = _optimizer(config).update(gradient, state.optimizer)
+    policy, value = optax.apply_updates((model.policy, model.value), updates)
+    metrics |= {
+        "train/policy_grad_norm": optax.global_norm(gradient[0]),
+        "train/value_grad_norm": optax.global_norm(gradient[1]),
+    }
+    return replace(state, model=replace(model, policy=policy, value=value), optimizer=optimizer), metrics
+
+
+def loss(
+    networks: tuple[Policy, StateValue],
+    minibatch: Batch,
+    behaviour: Distribution,
+    kl_coef: Float[Array, ""],
+    config: PPOConfig,
+) -> tuple[Float[Array, ""], Metrics]:
+    """vf_coef·E(V − target)² − L_clip − ent_coef·E H(π') [+ λ·E KL(π‖π')]."""
+    policy, value = networks
+    new = jax.vmap(policy)(minibatch.obs)
+    log_prob = jax.vmap(lambda distribution, a: distribution.log_prob(a))(new, minibatch.action)
+    log_ratio = log_prob - minibatch.log_prob
+    if config.surrogate == "clipped":
+        gain = objectives.clipped_surrogate(log_ratio, minibatch.advantage, config.clip_range)
+    else:
+        gain = objectives.surrogate(log_ratio, minibatch.advantage)
+    value_loss = objectives.value_loss(jax.vmap(value)(minibatch.obs), minibatch.value_target)
+    entropy = jnp.mean(jax.vmap(lambda distribution: distribution.entropy())(new))
+    total = config.vf_coef * value_loss - gain - config.ent_coef * entropy
+    metrics = {
+        "train/policy_gradient_loss": -gain,
+        "train/value_loss": value_loss,
+        "train/entropy_loss": -entropy,
+        "train/approx_kl": objectives.approximate_kl(log_ratio),
+        "train/clip_fraction": objectives.clip_fraction(log_ratio, config.clip_range),
+    }
+    if config.kl_penalty != "none":
+        kl = jnp.mean(jax.vmap(lambda old, new: old.kl_divergence(new))(behaviour, new))
+        total += kl_coef * kl
+        metrics |= {"train/kl_penalty": kl_coef * kl}
+    return total, metrics | {"train/loss": total}
+
+
+def mean_over_updates(history: Metrics) -> Metrics:
+    """Means over the gradient steps that were taken, not over those that `target_kl` called off.
+
+    The minibatch that crossed the threshold is counted where nothing was taken, so that its KL shows.
+    """
+    taken = history["train/updates"]
+    count = jnp.sum(taken)
+    weight = jnp.where(count > 0, taken, jnp.zeros_like(taken).at[0].set(1.0))
+    means = {tag: jnp.sum(weight * values) / jnp.sum(weight) for tag, values in history.items()}
+    return means | {"train/updates": count}
+
+
+def finish_iteration(
+    state: PPOState, rollout: Rollout, kl_old_new: Float[Array, ""], config: PPOConfig
+) -> PPOState:
+    """Let the observation statistics take in the rollout, and move the adaptive λ (doubled or halved)."""
+    if config.normalize_observations:
+        normalizer = state.model.normalizer
+        obs = rollout.obs[:-1].reshape(-1, *rollout.obs.shape[2:])
+        normalizer = replace(normalizer, moments=update_moments(normalizer.moments, obs))
+        state = replace(state, model=replace(state.model, normalizer=normalizer))
+    if config.kl_penalty == "adaptive":
+        factor = jnp.where(kl_old_new > 1.5 * config.kl_target, 2.0, 1.0)
+        factor = jnp.where(kl_old_new < config.kl_target / 1.5, 0.5, factor)
+        state = replace(state, kl_coef=state.kl_coef * factor)
+    return state
+
+
+def _optimizer(config: PPOConfig) -> optax.GradientTransformation:
+    clip = optax.identity() if config.max_grad_norm is None else optax.clip_by_global_norm(config.max_grad_norm)
+    return optax.chain(clip, optax.scale_by_adam(eps=config.adam_eps), optax.scale(-config.learning_rate))
+
+
+def _mlp(
+    observation_shape: tuple[int, ...], n_out: int, key: Key, config: PPOConfig, head_gain: Float[Array, ""] | float
+) -> MLP:
+    return MLP(
+        (*observation_shape, *config.hidden_sizes, n_out), key, activation=config.activation, head_gain=head_gain
+    )

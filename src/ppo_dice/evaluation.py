@@ -1,0 +1,104 @@
+"""Returns of fixed policies, with frozen statistics."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from ppo_dice.envs.contract import Environments
+from ppo_dice.population import CompileClock, FusedOverSeeds
+from ppo_dice.types import Actor
+
+MAX_COPIES = 64
+MAX_EPISODE_STEPS = 100_000
+"""Where the environment sets no limit, an evaluation episode counts as over after this many steps."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Returns of complete episodes by seed; intervals are over seeds, never over episodes."""
+
+    deterministic: bool
+    returns: dict[int, list[float]]
+    lengths: dict[int, list[int]]
+
+    @property
+    def mean_by_seed(self) -> dict[int, float]:
+        """Mean return of each seed."""
+        return {seed: float(np.mean(values)) for seed, values in self.returns.items()}
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return float(np.mean(list(self.mean_by_seed.values())))
+
+    @property
+    def standard_error(self) -> float | None:
+        """Standard error of the mean over seeds; None for a single seed."""
+        return standard_error(list(self.mean_by_seed.values()))
+
+
+def standard_error(values: list[float]) -> float | None:
+    """Sample standard deviation over √n; one value has none."""
+    if len(values) < 2:
+        return None
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def copies_per_seed(episodes: int, seeds: int, limit: int = MAX_COPIES) -> int:
+    """How many copies of the environment to evaluate each seed in."""
+    return max(1, min(episodes, limit // seeds))
+
+
+def evaluate(
+    actor: Actor, seeds: tuple[int, ...], envs: Environments, episodes: int, *, deterministic: bool
+) -> Evaluation:
+    """Run `episodes` episodes of every seed; leaves of `actor` have a leading [S].
+
+    Each copy runs a number of episodes fixed beforehand: taking whichever end first would favour short ones.
+    """
+    n_envs = envs.num_envs // len(seeds)
+    quota = np.asarray([episodes // n_envs + (env < episodes % n_envs) for env in range(n_envs)] * len(seeds))
+    returns: list[list[float]] = [[] for _ in quota]
+    lengths: list[list[int]] = [[] for _ in quota]
+    episode_return, episode_length = np.zeros(len(quota)), np.zeros(len(quota), np.int64)
+
+    actor = jax.device_put(actor)
+    obs = envs.reset()
+    shape = (len(seeds), n_envs, *obs.shape[1:])
+    seed_array = np.asarray(seeds, np.uint32)
+    choose = FusedOverSeeds(partial(_act, deterministic=deterministic), CompileClock())
+    executable = choose.prepare(actor, obs.reshape(shape), seed_array, np.zeros_like(seed_array))
+    t = 0
+    while any(len(done) < wanted for done, wanted in zip(returns, quota)):
+        time_step = np.full_like(seed_array, t)
+        action = np.asarray(executable(actor, obs.reshape(shape), seed_array, time_step))
+        step = envs.step(action.reshape(len(quota), -1))
+        obs, t = step.obs, t + 1
+        episode_return += step.reward
+        episode_length += 1
+        over = step.terminated | step.truncated | (episode_length >= MAX_EPISODE_STEPS)
+        for row in np.flatnonzero(over):
+            if len(returns[row]) < quota[row]:
+                returns[row].append(float(episode_return[row]))
+                lengths[row].append(int(episode_length[row]))
+            episode_return[row], episode_length[row] = 0.0, 0
+    return Evaluation(deterministic, _by_seed(returns, seeds), _by_seed(lengths, seeds))
+
+
+def _act(actor: Actor, obs: Any, seed: Any, t: Any, *, deterministic: bool) -> Any:
+    distributions = jax.vmap(actor)(obs)
+    if deterministic:
+        return jax.vmap(lambda distribution: distribution.mode())(distributions)
+    noise = actor.policy.noise(jax.random.fold_in(jax.random.key(seed), t), obs.shape[:1])
+    return jax.vmap(lambda distribution, n: distribution.sample(n))(distributions, noise)
+
+
+def _by_seed(rows: list[list[Any]], seeds: tuple[int, ...]) -> dict[int, list[Any]]:
+    n_envs = len(rows) // len(seeds)
+    return {
+        seed: [value for row in rows[k * n_envs : (k + 1) * n_envs] for value in row]
+        for k, seed in enumerate(seeds)
+    }

@@ -1,0 +1,103 @@
+"""From one seed to many: functions written for one seed, run over a leading axis [S].
+
+On a CPU every seed runs the *same* compiled code as it would alone, so seed k of a population is the single
+run with seed k, bit for bit; parallel work comes from threads (a compiled call holds no lock), which
+measured 1.5 times faster than one `vmap`ped call. On an accelerator, `vmap` fills the device; there the two
+agree up to the rounding of batched arithmetic.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+
+Function = Callable[..., Any]
+
+
+class CompileClock:
+    """Adds up the seconds that went into compilation."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+class OverSeeds:
+    """`function(*args)` for every seed, where every leaf of `args` and of the result has a leading [S]."""
+
+    def __init__(self, function: Function, clock: CompileClock) -> None:
+        self._function = function
+        self._compiler = _Compiler(clock)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run every seed and wait for the results."""
+        if not _on_cpu():
+            return jax.block_until_ready(self._compiler(jax.vmap(self._function), args)(*args))
+        slices = unstack(args)
+        compiled = self._compiler(self._function, slices[0])
+        return stack(list(self._threads.map(lambda one: jax.block_until_ready(compiled(*one)), slices)))
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count())
+
+
+class FusedOverSeeds:
+    """The same as one compiled call: for small work in a hot loop, where a thread's wake-up costs more.
+
+    `prepare(*args)` compiles for arguments of these shapes and gives the executable.
+    """
+
+    def __init__(self, function: Function, clock: CompileClock) -> None:
+        self._function = function
+        self._compiler = _Compiler(clock)
+
+    def prepare(self, *args: Any) -> Function:
+        """The executable for arguments of these shapes."""
+        return self._compiler(self._fused, args)
+
+    def _fused(self, *args: Any) -> Any:
+        if _on_cpu():  # a loop keeps each seed's arithmetic what it is alone; vmap would regroup it
+            return jax.lax.map(lambda one: self._function(*one), args)
+        return jax.vmap(self._function)(*args)
+
+
+def stack(trees: list[Any]) -> Any:
+    """Put one tree per seed into one tree with a leading [S], on the host."""
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)
+
+
+def unstack(tree: Any) -> list[Any]:
+    """Views of one tree with a leading [S], a tree per seed."""
+    tree = jax.tree.map(np.asarray, tree)
+    return [select(tree, seed) for seed in range(jax.tree.leaves(tree)[0].shape[0])]
+
+
+def select(tree: Any, index: int) -> Any:
+    """One seed's part of a tree with a leading [S]."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+class _Compiler:
+    """Compiles once per combination of shapes, under the clock."""
+
+    def __init__(self, clock: CompileClock) -> None:
+        self._clock = clock
+        self._executables: dict[Any, Function] = {}
+
+    def __call__(self, function: Function, args: Any) -> Function:
+        leaves, structure = jax.tree.flatten(args)
+        signature = (structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves))
+        if signature not in self._executables:
+            start = time.perf_counter()
+            self._executables[signature] = jax.jit(function).lower(*args).compile()
+            self._clock.seconds += time.perf_counter() - start
+        return self._executables[signature]
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"

@@ -1,0 +1,130 @@
+"""What a person sees while training: a bar on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+
+from ppo_dice.training import Iteration
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Display(Protocol):
+    """Shows iterations as they come."""
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End, whatever happened."""
+        ...
+
+    def show(self, iteration: Iteration) -> None:
+        """Show one iteration."""
+        ...
+
+
+def progress_display(total_steps: int, *, enabled: bool) -> Display:
+    """A bar where standard error is a terminal, lines where it is not, nothing where it is not wanted."""
+    if not enabled:
+        return _Silence()
+    return _Bar(total_steps) if sys.stderr.isatty() else _Lines(total_steps)
+
+
+def mean_return(iteration: Iteration) -> float | None:
+    """The mean over seeds of the last ten episodes' return; None until every seed has finished one."""
+    returns = [metrics.get("rollout/last_10_return") for metrics in iteration.metrics]
+    known = [value for value in returns if value is not None]
+    return float(np.mean(known)) if len(known) == len(returns) else None
+
+
+class _Silence:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, iteration: Iteration) -> None:
+        pass
+
+
+class _Lines(_Silence):
+    def __init__(self, total_steps: int) -> None:
+        self._total = total_steps
+        self._began = time.perf_counter()
+        self._next_line = 0.0
+
+    def show(self, iteration: Iteration) -> None:
+        elapsed = time.perf_counter() - self._began
+        finished = iteration.env_steps >= self._total
+        if elapsed < self._next_line and not finished:
+            return
+        self._next_line = elapsed + SECONDS_BETWEEN_LINES
+        left = elapsed * (self._total / iteration.env_steps - 1)
+        print(
+            f"step {iteration.env_steps:,} of {self._total:,}   return {_return_text(iteration)}   "
+            f"{_speed_text(iteration)}   {max(left, 0):.0f} s left",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+class _Bar(_Silence):
+    def __init__(self, total_steps: int) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        self._progress = Progress(
+            TextColumn("[bold]training"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("return {task.fields[ret]}"),
+            TextColumn("{task.fields[speed]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._task = self._progress.add_task("training", total=total_steps, ret="–", speed="compiling")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, iteration: Iteration) -> None:
+        self._progress.update(
+            self._task,
+            completed=iteration.env_steps,
+            ret=_return_text(iteration),
+            speed=_speed_text(iteration),
+        )
+
+
+def _return_text(iteration: Iteration) -> str:
+    value = mean_return(iteration)
+    return "–" if value is None else f"{value:.1f}"
+
+
+def _speed_text(iteration: Iteration) -> str:
+    return f"{iteration.metrics[0]['time/fps']:,.0f} steps/s"

@@ -1,0 +1,1 @@
+"""Files → figures and tables. Nothing here trains or evaluates."""

@@ -1,0 +1,119 @@
+"""A run's folder: what is in it, when it is written, and that nothing in it is ever overwritten."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ppo_dice.config import FORMAT_VERSION
+from ppo_dice.errors import UserError
+
+CONFIG_FILE, MODEL_FILE, RESULT_FILE = "config.json", "model.safetensors", "result.json"
+CURVE_FILE = "learning_curve.png"
+SECONDS_BETWEEN_SAVES = 60.0
+PACKAGES = ("ppo-dice", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "envpool", "mujoco")
+
+
+class RunFolder:
+    """Records one run. Making the object only checks that the folder can become a run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        _check_free(path)
+
+    def begin(self, description: dict[str, Any], run: dict[str, Any]) -> None:
+        """Create the folder and write down what is about to happen."""
+        from ppo_dice.recording import Recorder
+
+        _check_free(self.path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._began = self._last_save = time.perf_counter()
+        self._title = f"{description['algorithm']} on {description['env']}"
+        content = {
+            "format_version": FORMAT_VERSION,
+            **description,
+            "run": run,
+            "versions": versions(),
+            "device": device(),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        }
+        self._write_json(CONFIG_FILE, content)
+        self._recorder = Recorder(self.path, n_envs=description["config"]["n_envs"])
+        self._env_steps = 0
+
+    def record(self, iteration: Any, save_model: Callable[[Path], Any]) -> None:
+        """Append an iteration; now and then, write the model as it is."""
+        self._recorder.write(iteration)
+        self._env_steps = iteration.env_steps
+        if time.perf_counter() - self._last_save > SECONDS_BETWEEN_SAVES:
+            save_model(self.path / MODEL_FILE)
+            self._last_save = time.perf_counter()
+
+    def finish(
+        self, save_model: Callable[[Path], Any], final_return: dict[int, float], *, complete: bool
+    ) -> None:
+        """Write the model, the result and the picture, whether the run came to its end or was stopped."""
+        from ppo_dice.evaluation import standard_error
+        from ppo_dice.recording import METRICS_FILE
+        from ppo_dice.reports.learning_curve import plot_learning_curve
+
+        self._recorder.close()
+        save_model(self.path / MODEL_FILE)
+        values = list(final_return.values())
+        self._write_json(
+            RESULT_FILE,
+            {
+                "format_version": FORMAT_VERSION,
+                "complete": complete,
+                "env_steps": self._env_steps,
+                "seconds": round(time.perf_counter() - self._began, 3),
+                "final_return": {str(seed): value for seed, value in final_return.items()},
+                "mean": sum(values) / len(values) if values else None,
+                "standard_error": standard_error(values),
+            },
+        )
+        plot_learning_curve(self.path / METRICS_FILE, self.path / CURVE_FILE, self._title)
+
+    def _write_json(self, name: str, content: dict[str, Any]) -> None:
+        from ppo_dice.checkpoint import write_atomically
+
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        write_atomically(self.path / name, text.encode())
+
+
+def versions() -> dict[str, str]:
+    """Python and every package that decides what a run computes."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def device() -> dict[str, Any]:
+    """The machine as far as it matters for bits and speed."""
+    import jax
+
+    return {
+        "jax_backend": jax.default_backend(),
+        "jax_devices": [str(one) for one in jax.devices()],
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cpus": os.cpu_count(),
+    }
+
+
+def _check_free(path: Path) -> None:
+    if (path / CONFIG_FILE).exists():
+        raise UserError(f"{path} already holds a run; choose another folder with --out (out=…).")
+    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not existing.is_dir():
+        raise UserError(f"{path} cannot be a run's folder, because {existing} is a file.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"{path} cannot be written, because {existing} does not allow it.")

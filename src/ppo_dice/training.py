@@ -1,0 +1,206 @@
+"""Collect → update, all seeds at once: a generator of iterations that knows nothing of files."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from ppo_dice.algorithms import Algorithm
+from ppo_dice.envs.contract import Environments
+from ppo_dice.envs.spaces import category_counts, observation_size
+from ppo_dice.population import CompileClock, FusedOverSeeds, OverSeeds, stack
+from ppo_dice.rollout import Collected, Episode, Position, act, collect, start
+from ppo_dice.types import ActionKind, Actor, Metrics, Rollout, traced_config
+
+RECENT, PAPER_RECENT = 100, 10
+"""Episodes in the running mean: that of Stable-Baselines3's `rollout/ep_rew_mean`, and the paper's metric."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """The training state of every seed; leaves of `state` have a leading [S]."""
+
+    seeds: tuple[int, ...]
+    state: Any
+    iteration: int = 0
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What one iteration did."""
+
+    population: Population
+    env_steps: int
+    """Steps per seed since training began, this iteration's included."""
+    steps: int
+    """Steps per seed of this iteration."""
+    metrics: list[dict[str, float]]
+    """By seed; a quantity that does not exist yet (no episode has ended) is left out."""
+    episodes: list[Episode]
+
+
+class NonFiniteError(RuntimeError):
+    """Training produced a number that is not finite."""
+
+
+class ReturnWindow:
+    """The last episodes of one seed."""
+
+    def __init__(self) -> None:
+        self._episodes: deque[Episode] = deque(maxlen=RECENT)
+
+    def append(self, episode: Episode) -> None:
+        """Take in a finished episode."""
+        self._episodes.append(episode)
+
+    def metrics(self) -> dict[str, float]:
+        """Running means, once there is an episode."""
+        if not self._episodes:
+            return {}
+        last = list(self._episodes)[-PAPER_RECENT:]
+        return {
+            "rollout/ep_rew_mean": float(np.mean([episode.ret for episode in self._episodes])),
+            "rollout/ep_len_mean": float(np.mean([episode.length for episode in self._episodes])),
+            "rollout/last_10_return": float(np.mean([episode.ret for episode in last])),
+        }
+
+
+def action_kind(space: Any) -> ActionKind:
+    """What a policy must put out for an action space."""
+    counts = category_counts(space)
+    return ActionKind(counts=counts) if counts else ActionKind(size=int(np.prod(space.shape)))
+
+
+def init_population(
+    algorithm: Algorithm, envs_spec: Any, seeds: tuple[int, ...], config: Any
+) -> Population:
+    """Fresh states, each from its own seed alone."""
+    shape = (observation_size(envs_spec.observation_space),)
+    kind = action_kind(envs_spec.action_space)
+
+    @jax.jit
+    def init(seed: Any, config: Any) -> Any:
+        return algorithm.init(shape, kind, jax.random.key(seed), config)
+
+    traced = traced_config(config)
+    return Population(seeds, stack([init(np.uint32(seed), traced) for seed in seeds]))
+
+
+def train(
+    algorithm: Algorithm,
+    envs: Environments,
+    population: Population,
+    config: Any,
+    total_timesteps: int,
+) -> Iterator[Iteration]:
+    """Train every seed for `total_timesteps` steps, rounded up to whole iterations.
+
+    Seed k draws from the key (k, iteration) only, so what it does depends on nothing but itself.
+    """
+    stages = _Stages(algorithm, config, population.seeds)
+    windows = [ReturnWindow() for _ in population.seeds]
+    position = start(envs)
+    n_iterations = n_iterations_for(total_timesteps, config)
+    for done in range(n_iterations):
+        in_force = config.annealed(done / n_iterations)
+        lap = _Lap(stages.clock)
+        collected = stages.collect(envs, position, population)
+        lap.collected()
+        population, learned = stages.update(population, collected.rollout, in_force)
+        times = lap.finish(collected, len(population.seeds) * config.batch_size)
+        position = collected.position
+
+        for episode in collected.episodes:
+            windows[episode.seed].append(episode)
+        shared = times | {"train/learning_rate": in_force.learning_rate}
+        metrics = [
+            window.metrics() | shared | {tag: float(values[k]) for tag, values in learned.items()}
+            for k, window in enumerate(windows)
+        ]
+        env_steps = population.iteration * config.batch_size
+        _refuse_non_finite(population.seeds, metrics, env_steps)
+        yield Iteration(population, env_steps, config.batch_size, metrics, collected.episodes)
+
+
+def n_iterations_for(total_timesteps: int, config: Any) -> int:
+    """Iterations that `total_timesteps` steps per seed take, rounded up."""
+    return -(-total_timesteps // int(config.batch_size))
+
+
+class _Stages:
+    """The compiled parts of an iteration, for every seed of the population."""
+
+    def __init__(self, algorithm: Algorithm, config: Any, seeds: tuple[int, ...]) -> None:
+        self.clock = CompileClock()
+        self._n_steps = config.n_steps
+        self._seeds = np.asarray(seeds, np.uint32)
+
+        def draw_noise(actor: Actor, seed: Any, iteration: Any) -> Any:
+            return actor.policy.noise(_key(seed, iteration, 0), (config.n_steps, config.n_envs))
+
+        def update(state: Any, rollout: Rollout, seed: Any, iteration: Any, config: Any) -> Any:
+            return algorithm.update(state, rollout, _key(seed, iteration, 1), config)
+
+        self._draw_noise = OverSeeds(draw_noise, self.clock)
+        self._choose_actions = FusedOverSeeds(act, self.clock)
+        self._update = OverSeeds(update, self.clock)
+
+    def collect(self, envs: Environments, position: Position, population: Population) -> Collected:
+        n_seeds = len(self._seeds)
+        actor = jax.device_put(population.state.model.actor)
+        noise = self._draw_noise(actor, self._seeds, self._every_seed(population.iteration))
+        noise = np.ascontiguousarray(np.swapaxes(noise, 0, 1))
+        obs = position.obs.reshape(n_seeds, -1, *position.obs.shape[1:])
+        choose = self._choose_actions.prepare(actor, obs, noise[0])
+        return collect(envs, position, lambda obs, t: choose(actor, obs, noise[t]), self._n_steps, n_seeds)
+
+    def update(self, population: Population, rollout: Rollout, config: Any) -> tuple[Population, Metrics]:
+        numbers = jax.tree.map(self._every_seed, traced_config(config))
+        iteration = self._every_seed(population.iteration)
+        state, metrics = self._update(population.state, rollout, self._seeds, iteration, numbers)
+        return replace(population, state=state, iteration=population.iteration + 1), metrics
+
+    def _every_seed(self, value: Any) -> Any:
+        dtype = np.uint32 if isinstance(value, int) else np.float32
+        return np.full(len(self._seeds), value, dtype)
+
+
+class _Lap:
+    """Splits the time of one iteration; what went into compilation counts as that alone."""
+
+    def __init__(self, clock: CompileClock) -> None:
+        self._clock = clock
+        self._marks = [(time.perf_counter(), clock.seconds)]
+
+    def collected(self) -> None:
+        self._marks.append((time.perf_counter(), self._clock.seconds))
+
+    def finish(self, collected: Collected, steps: int) -> dict[str, float]:
+        self.collected()
+        (began, compiled_0), (learning, compiled_1), (ended, compiled_2) = self._marks
+        return {
+            "time/fps": steps / (ended - began),
+            "time/env_seconds": collected.env_seconds,
+            "time/act_seconds": collected.act_seconds,
+            "time/learn_seconds": ended - learning - (compiled_2 - compiled_1),
+            "time/compile_seconds": compiled_2 - compiled_0,
+        }
+
+
+def _key(seed: Any, iteration: Any, purpose: int) -> Any:
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), iteration), purpose)
+
+
+def _refuse_non_finite(seeds: tuple[int, ...], metrics: list[dict[str, float]], env_steps: int) -> None:
+    for seed, row in zip(seeds, metrics):
+        for tag, value in row.items():
+            if not math.isfinite(value):
+                raise NonFiniteError(
+                    f"{tag} became {value} for seed {seed} in the iteration that ended at step {env_steps}; "
+                    "a smaller learning rate or normalised observations and rewards usually help."
+                )
