@@ -14,6 +14,7 @@ from ppo_dice.envs.spaces import (
     observation_flattener,
     observation_size,
     to_env_actions,
+    unstack_actions,
 )
 from ppo_dice.envs.workers import WorkerError
 
@@ -38,4 +39,5 @@ __all__ = [
     "space_from_json",
     "space_to_json",
     "to_env_actions",
+    "unstack_actions",
 ]

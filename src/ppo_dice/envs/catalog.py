@@ -1,7 +1,7 @@
 """From the name of an environment to a pool of copies, through the backend that runs it best."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 
@@ -18,6 +18,7 @@ from ppo_dice.errors import UserError
 _REIMPLEMENTED = ("gymnasium.", "gymnasium_robotics", "ale_py", "highway_env", "metaworld", "myosuite")
 
 
+@runtime_checkable
 class MakePool(Protocol):
     """A backend: makes one copy of the environment per seed."""
 

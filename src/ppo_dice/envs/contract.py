@@ -10,7 +10,7 @@ restarted within the same step, so no transition of the stream is a phantom:
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -40,6 +40,7 @@ class EnvSpec:
     """The physics or game engine with its version, e.g. `mujoco 3.3.0 (EnvPool 1.2.5)`."""
 
 
+@runtime_checkable
 class Environments(Protocol):
     """A pool of copies of one environment, restarted as soon as an episode ends."""
 

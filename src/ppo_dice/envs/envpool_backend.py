@@ -19,15 +19,13 @@ import numpy as np
 from jaxtyping import Bool, Float32, Shaped
 
 from ppo_dice.envs.contract import EnvSpec, Step
+from ppo_dice.envs.gymnasium_make import refused_argument
 from ppo_dice.envs.names import envpool_ids, envpool_is_installed, unknown_environment
 from ppo_dice.envs.spaces import action_converter, check_spaces, observation_flattener
 from ppo_dice.envs.worker_choice import cores
 from ppo_dice.errors import UserError
 
 _NO_LIMIT = 2**31 - 1
-
-# These games end themselves at the limit and call it a termination: only EnvPool's own limit says otherwise.
-_FAMILIES_WITH_THEIR_OWN_LIMIT = ("envpool.jumanji",)
 
 _RESERVED = ("num_envs", "batch_size", "seed", "env_seed", "gym_reset_return_info")
 
@@ -47,12 +45,11 @@ class EnvPoolEnvironments:
         self.num_envs = len(seeds)
         self.spec = _env_spec(env_id, pool_spec, limit)
         check_spaces(self.spec.observation_space, self.spec.action_space, env_id)
-        keeps_own_limit = limit >= _NO_LIMIT or _family(env_id) in _FAMILIES_WITH_THEIR_OWN_LIMIT
-        self._limit = _NO_LIMIT if keeps_own_limit else limit
+        self._limit = limit
         self._pool_kwargs = {
             "num_threads": min(len(seeds), cores()),
             **(env_kwargs or {}),
-            "max_episode_steps": limit if keeps_own_limit else limit + 1,
+            "max_episode_steps": min(limit + 1, _NO_LIMIT),
             "num_envs": len(seeds),
             "seed": list(seeds),
         }
@@ -126,9 +123,11 @@ def _pool_spec(env_id: str, env_kwargs: Mapping[str, Any]) -> Any:
     try:
         spec = envpool.make_spec(env_id, **env_kwargs)
     except Exception as cause:
-        for argument in env_kwargs:
-            if f"unexpected keyword argument '{argument}'" in str(cause):
-                raise UserError(f"{env_id} of EnvPool does not accept the argument {argument!r}.") from cause
+        if (refused := refused_argument(cause, env_kwargs)) is not None:
+            raise UserError(
+                f"{env_id} of EnvPool does not accept the argument {refused!r}; "
+                "if Gymnasium's does, use the backend gymnasium."
+            ) from cause
         raise UserError(_failure(env_id, cause)) from cause
     if spec.config.max_num_players > 1:
         raise UserError(f"{env_id} is a game of several players, which is not supported.")

@@ -16,6 +16,7 @@ from ppo_dice.envs.spaces import (
     check_spaces,
     observation_flattener,
     stack_observations,
+    unstack_actions,
 )
 from ppo_dice.errors import UserError
 
@@ -60,7 +61,8 @@ class GymnasiumEnvironments:
 
     def step(self, actions: Shaped[np.ndarray, "n A"]) -> Step:
         """Step every copy and restart those whose episode ended."""
-        results = [env.step(action) for env, action in zip(self._envs, self._convert(actions))]
+        env_actions = unstack_actions(self.spec.action_space, self._convert(actions))
+        results = [env.step(action) for env, action in zip(self._envs, env_actions)]
         observations, rewards, terminations, truncations, _ = zip(*results)
         terminated, truncated = np.array(terminations, np.bool_), np.array(truncations, np.bool_)
         final_obs = self._flatten(list(observations))

@@ -29,9 +29,6 @@ def make_copy(env: EnvLike, env_kwargs: Mapping[str, Any], *, first: bool) -> gy
         if env_kwargs:
             raise UserError("Environment arguments cannot be given to an environment that is already made.")
         return env
-    if not isinstance(env, str) and not callable(env):
-        kind = type(env).__name__
-        raise UserError(f"An environment is an id, a callable that makes one or a gymnasium.Env, not {kind}.")
     if first:
         return _make(env, env_kwargs, checked=True)
     with warnings.catch_warnings():
@@ -39,10 +36,10 @@ def make_copy(env: EnvLike, env_kwargs: Mapping[str, Any], *, first: bool) -> gy
         return _make(env, env_kwargs, checked=False)
 
 
-def _make(
-    env: str | Callable[..., gymnasium.Env[Any, Any]], env_kwargs: Mapping[str, Any], *, checked: bool
-) -> gymnasium.Env[Any, Any]:
+def _make(env: Any, env_kwargs: Mapping[str, Any], *, checked: bool) -> gymnasium.Env[Any, Any]:
     name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+    if not isinstance(env, str) and not callable(env):
+        raise UserError(f"An environment is an id, a callable that makes one or a gymnasium.Env, not {name}.")
     try:
         if isinstance(env, str):
             made: Any = gymnasium.make(env, disable_env_checker=None if checked else True, **env_kwargs)
@@ -61,16 +58,24 @@ def _explanation(cause: Exception, name: str, env_kwargs: Mapping[str, Any]) -> 
     module, colon, env_id = name.rpartition(":")
     if isinstance(cause, error.UnregisteredEnv):
         return unknown_environment(env_id, [*gymnasium_ids(), *envpool_ids()])
-    if colon and isinstance(cause, ModuleNotFoundError) and cause.name == module.partition(".")[0]:
-        return f"The module {module!r} of {name!r} cannot be imported: is it installed and on Python's path?"
+    if colon and "importing a module failed" in str(cause):
+        reason = str(cause).partition(". Environment registration")[0]
+        return f"The module {module!r} of {name!r} cannot be imported: {reason}."
     if isinstance(cause, ImportError | error.DependencyNotInstalled):
         package = _package(env_id)
         if package is not None:
             return f"{name} needs a library that is not installed; run: pip install '{package}'"
-    for argument in env_kwargs:
-        if isinstance(cause, TypeError) and f"unexpected keyword argument '{argument}'" in str(cause):
-            return f"{name} does not accept the argument {argument!r}."
+    if isinstance(cause, TypeError) and (refused := refused_argument(cause, env_kwargs)):
+        return f"{name} does not accept the argument {refused!r}."
     return f"{name} could not be made: {_first_line(cause)}"
+
+
+def refused_argument(cause: Exception, env_kwargs: Mapping[str, Any]) -> str | None:
+    """Return which of the user's arguments a constructor complains about."""
+    message = str(cause)
+    if "takes no arguments" in message:
+        return next(iter(env_kwargs), None)
+    return next((name for name in env_kwargs if f"unexpected keyword argument '{name}'" in message), None)
 
 
 def _package(env_id: str) -> str | None:

@@ -28,7 +28,7 @@ def space_to_json(space: Space) -> dict[str, Any]:
         counts = {"nvec": _numbers(space.nvec), "start": _numbers(space.start)}
         return {"type": "MultiDiscrete", "shape": shape, "dtype": dtype, **counts}
     if isinstance(space, spaces.MultiBinary):
-        return {"type": "MultiBinary", "shape": shape}
+        return {"type": "MultiBinary", "n": shape if isinstance(space.n, tuple) else int(space.n)}
     raise TypeError(f"{type(space).__name__} is not a supported space")
 
 
@@ -43,7 +43,7 @@ def space_from_json(description: dict[str, Any]) -> Space:
         dtype = np.dtype(description["dtype"]).type
         return spaces.Discrete(description["n"], start=description["start"], dtype=dtype)
     if kind == "MultiBinary":
-        return spaces.MultiBinary(description["shape"])
+        return spaces.MultiBinary(description["n"])
     if kind == "Box":
         low, high = _array(description, "low"), _array(description, "high")
         return spaces.Box(low, high, dtype=low.dtype.type)
@@ -59,7 +59,7 @@ def _numbers(array: np.ndarray) -> Any:
     return values[0] if values and all(value == values[0] for value in values) else values
 
 
-def _value(number: float) -> float | str:
+def _value(number: int | float) -> int | float | str:
     return number if np.isfinite(number) else str(float(number))
 
 

@@ -68,6 +68,13 @@ def to_env_actions(space: Space, actions: Shaped[np.ndarray, "n A"]) -> np.ndarr
     return action_converter(space)(actions)
 
 
+def unstack_actions(space: Space, env_actions: np.ndarray) -> list[Any]:
+    """Split what `to_env_actions` gave into single actions of the space."""
+    if isinstance(space, spaces.Box):
+        return [env_actions[copy, ...] for copy in range(len(env_actions))]  # an array even of shape ()
+    return list(env_actions)
+
+
 def stack_observations(space: Space, observations: list[Any]) -> Any:
     """Gather single observations into the batched form of the space."""
     if isinstance(space, spaces.Dict):
@@ -213,7 +220,7 @@ def _check_observation_leaf(path: Path, space: Space, env_id: str) -> None:
         len(space.shape) >= 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
     ):
         raise UserError(
-            f"{env_id} has pixel observations of shape {space.shape}: "
+            f"{env_id} has image-like observations of shape {space.shape}: "
             "pixel observations are not supported yet; use a task whose observations are vectors."
         )
 

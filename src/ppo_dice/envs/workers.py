@@ -82,19 +82,23 @@ class WorkerEnvironments:
 
     def reset(self) -> Float32[np.ndarray, "n O"]:
         """Start every copy on its own seed."""
-        for process in self._processes:
-            _write(process, pickle.dumps(("reset", None)))
+        self._send([("reset", None)] * len(self._parts))
         return np.concatenate(self._answers())
 
     def step(self, actions: Shaped[np.ndarray, "n A"]) -> Step:
         """Step every copy and restart those whose episode ended."""
-        for process, part in zip(self._processes, self._parts):
-            _write(process, pickle.dumps(("step", actions[part]), protocol=5))
+        self._send([("step", actions[part]) for part in self._parts])
         return Step(*(np.concatenate(field) for field in zip(*self._answers())))
 
     def close(self) -> None:
         """End the workers."""
         self._finalizer()
+
+    def _send(self, messages: list[tuple[str, Any]]) -> None:
+        if not self._finalizer.alive:
+            raise WorkerError("The environments are closed.")
+        for process, message in zip(self._processes, messages):
+            _write(process, pickle.dumps(message, protocol=5))
 
     def _answers(self) -> list[Any]:
         """Read one answer per worker; on any failure end all of them, for they are no longer in step."""
