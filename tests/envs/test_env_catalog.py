@@ -17,6 +17,7 @@ pytest.importorskip("envpool")
 
 def test_auto_takes_the_backend_that_runs_it_best() -> None:
     assert make_envs("CartPole-v1", [0]).spec.backend == "envpool"
+    assert make_envs("Hopper-v3", [0]).spec.backend == "envpool"  # in Gymnasium a stub that only raises
     assert make_envs("Taxi-v4", [0]).spec.backend == "gymnasium"
     assert make_envs("gymnasium.envs.classic_control:CartPole-v1", [0]).spec.backend == "gymnasium"
     assert make_envs(Counter, [0]).spec.backend == "gymnasium"
@@ -52,6 +53,21 @@ def test_a_third_party_can_add_a_backend(monkeypatch: pytest.MonkeyPatch) -> Non
     register_backend("counters", counters, lambda: ["Count-v0"])
     assert make_envs("Count-v0", [0, 1], backend="counters").num_envs == 2
     assert dict(list_environments())["Count-v0"] == ("counters",)
+
+
+def test_without_envpool_gymnasium_runs_everything() -> None:
+    code = """
+import sys
+sys.modules["envpool"] = None  # as if it were not installed
+from ppo_dice.envs import list_environments, make_envs
+assert make_envs("CartPole-v1", [0]).spec.backend == "gymnasium"
+assert dict(list_environments())["CartPole-v1"] == ("gymnasium",)
+make_envs("CartPole-v1", [0], backend="envpool")
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last_line = result.stderr.splitlines()[-1]
+    assert last_line.startswith("ppo_dice.errors.UserError: EnvPool cannot be imported")
+    assert "pip install envpool" in last_line
 
 
 def test_importing_is_light() -> None:

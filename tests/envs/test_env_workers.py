@@ -1,6 +1,8 @@
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,22 @@ def test_an_interrupt_is_left_to_the_process_that_the_user_started() -> None:
         process.send_signal(signal.SIGINT)
     assert envs.step(np.zeros((2, 1), np.int32)).obs.shape == (2, 3)
     envs.close()
+
+
+def test_an_interrupted_pool_ends_rather_than_give_stale_answers() -> None:
+    class Slow(Noise):
+        def step(self, action: Any) -> Any:
+            time.sleep(0.5)
+            return super().step(action)
+
+    envs = make_envs(Slow, [0, 1], workers=2)
+    envs.reset()
+    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        envs.step(np.zeros((2, 1), np.int32))
+    with pytest.raises(WorkerError, match="closed"):
+        envs.step(np.zeros((2, 1), np.int32))
+    assert processes_have_ended(envs)
 
 
 def test_a_users_mistake_arrives_as_one_sentence() -> None:

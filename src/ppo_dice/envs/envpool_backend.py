@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float32, Shaped
 
 from ppo_dice.envs.contract import EnvSpec, Step
 from ppo_dice.envs.gymnasium_make import refused_argument
-from ppo_dice.envs.names import envpool_ids, envpool_is_installed, unknown_environment
+from ppo_dice.envs.names import envpool_ids, unknown_environment
 from ppo_dice.envs.spaces import action_converter, check_spaces, observation_flattener
 from ppo_dice.envs.worker_choice import cores
 from ppo_dice.errors import UserError
@@ -62,6 +62,7 @@ class EnvPoolEnvironments:
     def reset(self) -> Float32[np.ndarray, "n O"]:
         """Start every copy on its own seed."""
         if not self._is_fresh:  # seeds are fixed when a pool is made: starting over takes a new one
+            self.close()
             self._pool = self._make_pool()
         self._is_fresh = False
         self._elapsed[:] = 0
@@ -100,9 +101,8 @@ class EnvPoolEnvironments:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 pool = envpool.make_gymnasium(self.spec.id, **self._pool_kwargs)
-                _ = (
-                    pool.observation_space
-                )  # made now and kept, or it would warn of its bounds at the first step
+                # Made now and kept, or it would warn of the precision of its bounds at the first step.
+                _ = pool.observation_space
                 return pool
         except Exception as cause:
             raise UserError(_failure(self.spec.id, cause)) from cause
@@ -110,16 +110,18 @@ class EnvPoolEnvironments:
 
 def _pool_spec(env_id: str, env_kwargs: Mapping[str, Any]) -> Any:
     """Return EnvPool's description of the task with the user's arguments."""
-    if not envpool_is_installed():
-        raise UserError("EnvPool is not installed; run: pip install envpool, or use the backend gymnasium.")
     known = envpool_ids()
+    try:
+        import envpool
+    except ImportError as cause:
+        raise UserError(
+            f"EnvPool cannot be imported ({cause}); run: pip install envpool, or use the backend gymnasium."
+        ) from cause
     if env_id not in known:
         raise UserError(f"EnvPool does not have it: {unknown_environment(env_id, known)}")
     for argument in env_kwargs:
         if argument in _RESERVED:
             raise UserError(f"{argument!r} is set by the library and cannot be an environment argument.")
-    import envpool
-
     try:
         spec = envpool.make_spec(env_id, **env_kwargs)
     except Exception as cause:

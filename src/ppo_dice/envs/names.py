@@ -1,7 +1,6 @@
 """What to tell a user whose environment nobody knows."""
 
 import difflib
-import importlib.util
 import warnings
 
 import gymnasium
@@ -13,19 +12,14 @@ def gymnasium_ids() -> list[str]:
 
 
 def envpool_ids() -> list[str]:
-    """Return every id EnvPool knows, none where it is not installed."""
-    if not envpool_is_installed():
+    """Return every id EnvPool knows, none where it cannot be imported."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import envpool
+    except ImportError:  # not installed, or a system library that it needs is not
         return []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import envpool
-
     return list(envpool.list_all_envs())
-
-
-def envpool_is_installed() -> bool:
-    """Say whether EnvPool could be imported, without importing it."""
-    return importlib.util.find_spec("envpool") is not None
 
 
 def unknown_environment(env_id: str, known: list[str]) -> str:

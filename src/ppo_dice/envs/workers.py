@@ -75,41 +75,33 @@ class WorkerEnvironments:
         orders = [_order(env, seeds[part], env_kwargs or {}, part.start == 0) for part in self._parts]
         self._processes: list[subprocess.Popen[bytes]] = []
         self._finalizer = weakref.finalize(self, _shut_down, self._processes)
-        for order in orders:
-            self._processes.append(_start())
-            _write(self._processes[-1], order)
-        self.spec = self._answers()[0]
+        self._processes.extend(_start() for _ in orders)
+        self.spec = self._exchange(orders)[0]
 
     def reset(self) -> Float32[np.ndarray, "n O"]:
         """Start every copy on its own seed."""
-        self._send([("reset", None)] * len(self._parts))
-        return np.concatenate(self._answers())
+        return np.concatenate(self._exchange([pickle.dumps(("reset", None))] * len(self._parts)))
 
     def step(self, actions: Shaped[np.ndarray, "n A"]) -> Step:
         """Step every copy and restart those whose episode ended."""
-        self._send([("step", actions[part]) for part in self._parts])
-        return Step(*(np.concatenate(field) for field in zip(*self._answers())))
+        messages = [pickle.dumps(("step", actions[part]), protocol=5) for part in self._parts]
+        return Step(*(np.concatenate(field) for field in zip(*self._exchange(messages))))
 
     def close(self) -> None:
         """End the workers."""
         self._finalizer()
 
-    def _send(self, messages: list[tuple[str, Any]]) -> None:
+    def _exchange(self, messages: list[bytes]) -> list[Any]:
+        """Send each worker its message, then read the answers; all work at the same time."""
         if not self._finalizer.alive:
             raise WorkerError("The environments are closed.")
-        for process, message in zip(self._processes, messages):
-            _write(process, pickle.dumps(message, protocol=5))
-
-    def _answers(self) -> list[Any]:
-        """Read one answer per worker; on any failure end all of them, for they are no longer in step."""
-        answers = []
         try:
-            for process in self._processes:
-                answers.append(_answer(process))
-        except BaseException:
+            for process, message in zip(self._processes, messages):
+                _write(process, message)
+            return [_answer(process) for process in self._processes]
+        except BaseException:  # an interrupt too: the workers are no longer in step with each other
             self.close()
             raise
-        return answers
 
 
 def _order(env: EnvLike, seeds: Sequence[int], env_kwargs: Mapping[str, Any], checked: bool) -> bytes:
