@@ -10,8 +10,8 @@ import gymnasium
 from ppo_dice.envs.gymnasium_make import EnvLike, make_copy
 
 # Measured on two cores with an environment that burns a known time: one lock-step of two workers costs about
-# 85 µs more than its share of the work, whatever the number of copies. Alone and with workers were equal at
-# about 180 µs of work per lock-step: 2 copies of 90 µs, 4 of 45 µs, 16 of 11 µs; at 400 µs workers took 2/3.
+# 85 µs more than its share of the work, whatever the number of copies. In one process and in two, 200 µs of
+# work took 207 and 190 µs, 100 µs took 107 and 128, 400 µs took 410 and 300, 1.6 ms took 1.61 and 0.92.
 _SECONDS_PER_LOCKSTEP = 45e-6
 _SECONDS_PER_WORKER = 20e-6
 _WORTHWHILE_SPEEDUP = 1.25  # starting a worker takes about 0.2 s, more where its libraries are heavy
