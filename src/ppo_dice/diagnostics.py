@@ -8,6 +8,10 @@ from ppo_dice.distributions import Distribution
 from ppo_dice.types import Metrics
 
 
+LARGEST_LOG_RATIO = 80.0
+"""Where the reported ratio saturates (e⁸⁰ ≈ 6·10³⁴), for a diagnostic must not overflow."""
+
+
 def policy_change(before: Distribution, after: Distribution, action: Shaped[Array, "B A"]) -> Metrics:
     """Compare two policies on the states of a batch (leaves have a leading B) and the actions of `before`.
 
@@ -22,6 +26,6 @@ def policy_change(before: Distribution, after: Distribution, action: Shaped[Arra
         "policy/kl_old_new": jnp.mean(jax.vmap(lambda old, new: old.kl_divergence(new))(before, after)),
         "policy/kl_new_old": jnp.mean(kl_new_old),
         "policy/max_kl_new_old": jnp.max(kl_new_old),
-        "policy/max_ratio": jnp.exp(jnp.max(jnp.abs(log_ratio))),
+        "policy/max_ratio": jnp.exp(jnp.minimum(jnp.max(jnp.abs(log_ratio)), LARGEST_LOG_RATIO)),
         "policy/entropy": jnp.mean(jax.vmap(lambda new: new.entropy())(after)),
     }

@@ -54,29 +54,7 @@ CLASSIC_CONTROL: Mapping[str, Mapping[str, Any]] = {
     },
     "Acrobot": {"n_envs": 16, "n_steps": 256, "n_epochs": 4, "n_minibatches": 64, "gae_lambda": 0.94},
     "MountainCar": {"n_envs": 16, "n_steps": 16, "n_epochs": 4, "n_minibatches": 4, "gae_lambda": 0.98},
-    "MountainCarContinuous": {
-        "n_envs": 1,
-        "n_steps": 8,
-        "n_epochs": 10,
-        "n_minibatches": 1,
-        "learning_rate": 7.77e-5,
-        "learning_rate_schedule": "constant",
-        "gamma": 0.9999,
-        "gae_lambda": 0.9,
-        "clip_range": 0.1,
-        "ent_coef": 0.00429,
-        "vf_coef": 0.19,
-        "max_grad_norm": 5.0,
-    },
-    "Pendulum": {
-        "n_envs": 4,
-        "n_steps": 1024,
-        "n_epochs": 10,
-        "n_minibatches": 64,
-        "learning_rate": 1e-3,
-        "learning_rate_schedule": "constant",
-        "gamma": 0.9,
-    },
+    "Pendulum": {"n_envs": 16, "n_steps": 128, "n_minibatches": 16, "learning_rate": 1e-3, "gamma": 0.95},
 }
 
 

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from ppo_dice import objectives
 from ppo_dice.advantages import discounted_returns_so_far, explained_variance, gae, standardize
@@ -139,10 +139,25 @@ def make_batch(
         advantage = standardize(advantage)
 
     obs, action = (x.reshape(-1, *x.shape[2:]) for x in (obs[:-1], rollout.action))
-    behaviour = jax.vmap(model.policy)(obs)
-    log_prob = jax.vmap(lambda distribution, a: distribution.log_prob(a))(behaviour, action)
+    behaviour, log_prob = _judge_in_minibatches(model.policy, obs, action, config.n_minibatches)
     batch = Batch(obs, action, log_prob, advantage.reshape(-1), value_target.reshape(-1))
     return batch, behaviour, value.reshape(-1)
+
+
+def _judge_in_minibatches(
+    policy: Policy, obs: Float[Array, "B *O"], action: Shaped[Array, "B A"], n_minibatches: int
+) -> tuple[Distribution, Float[Array, " B"]]:
+    """π(·|s) and log π(a|s) of every row, by products of the shape that the gradient steps will use.
+
+    A product of another shape may round otherwise; so the ratio of the first minibatch is 1 to the last bit.
+    """
+
+    def judge(rows: tuple[Array, Array]) -> tuple[Distribution, Float[Array, " M"]]:
+        distribution = jax.vmap(policy)(rows[0])
+        return distribution, jax.vmap(lambda one, a: one.log_prob(a))(distribution, rows[1])
+
+    split = jax.tree.map(lambda x: x.reshape(n_minibatches, -1, *x.shape[1:]), (obs, action))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), jax.lax.map(judge, split))
 
 
 def update_policy(
