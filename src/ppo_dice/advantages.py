@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ppo_dice.types import Scalar
+
 
 def gae(
     reward: Float[Array, " T"],
@@ -11,8 +13,8 @@ def gae(
     next_value: Float[Array, " T"],
     terminated: Bool[Array, " T"],
     ended: Bool[Array, " T"],
-    gamma: Float[Array, ""] | float,
-    gae_lambda: Float[Array, ""] | float,
+    gamma: Scalar,
+    gae_lambda: Scalar,
 ) -> Float[Array, " T"]:
     """Generalised advantage estimation (Schulman et al. 2016) with the ends of episodes kept apart.
 
@@ -32,8 +34,8 @@ def gae(
 def discounted_returns_so_far(
     reward: Float[Array, " T"],
     ended: Bool[Array, " T"],
-    before: Float[Array, ""],
-    gamma: Float[Array, ""] | float,
+    before: Scalar,
+    gamma: Scalar,
 ) -> tuple[Float[Array, " T"], Float[Array, ""]]:
     """R_t = r_t + γ·R_{t−1}, restarted after the end of an episode; and the sum to carry on with.
 

@@ -5,7 +5,7 @@ import difflib
 from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import jax
@@ -36,6 +36,9 @@ from ppo_dice.training import Iteration, Population, init_population, n_iteratio
 from ppo_dice.types import Actor
 
 MODEL_SUFFIX = ".safetensors"
+
+
+AnyAgent = TypeVar("AnyAgent", bound="Agent")
 
 
 class Agent:
@@ -75,8 +78,8 @@ class Agent:
         return self.population.seeds
 
     def learn(
-        self, total_timesteps: int, *, progress_bar: bool = False, out: str | Path | None = None
-    ) -> Self:
+        self: AnyAgent, total_timesteps: int, *, progress_bar: bool = False, out: str | Path | None = None
+    ) -> AnyAgent:
         """Train every seed for `total_timesteps` steps, rounded up to whole iterations.
 
         With `out`, the run is recorded in that folder. Called again, training goes on from where it stands,
@@ -160,7 +163,9 @@ class Agent:
         return path
 
     @classmethod
-    def load(cls, path: str | Path, *, env: Any = None, **env_options: Any) -> Self:
+    def load(
+        cls: type[AnyAgent], path: str | Path, *, env: Any = None, **env_options: Any
+    ) -> AnyAgent:
         """Read a model from a file or from a run's folder.
 
         `env` is needed only where the model was trained on a callable or an environment object and is to be

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import typing
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from ppo_dice.errors import UserError
 
@@ -85,30 +85,6 @@ class PPOConfig:
     """Initial logarithm of the standard deviation of continuous actions."""
 
     def __post_init__(self) -> None:
-        if all(isinstance(value, int | float | str | tuple | None) for value in vars(self).values()):
-            self._validate()  # traced copies hold arrays: they were validated as numbers
-
-    @property
-    def batch_size(self) -> int:
-        """Transitions per iteration and seed."""
-        return self.n_envs * self.n_steps
-
-    @property
-    def minibatch_size(self) -> int:
-        """Transitions per gradient step."""
-        return self.batch_size // self.n_minibatches
-
-    def annealed(self, progress: float) -> Self:
-        """The config in force when the fraction `progress` of the run is done."""
-        remaining = 1.0 - progress
-        rate, clip = self.learning_rate, self.clip_range
-        return dataclasses.replace(
-            self,
-            learning_rate=rate * remaining if self.learning_rate_schedule == "linear" else rate,
-            clip_range=clip * remaining if self.clip_range_schedule == "linear" else clip,
-        )
-
-    def _validate(self) -> None:
         check_types(self)
         for name in ("n_envs", "n_steps", "n_epochs", "n_minibatches"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
@@ -138,6 +114,25 @@ class PPOConfig:
             all(size >= 1 for size in self.hidden_sizes), "hidden_sizes", "sizes ≥ 1", self.hidden_sizes
         )
 
+    @property
+    def batch_size(self) -> int:
+        """Transitions per iteration and seed."""
+        return self.n_envs * self.n_steps
+
+    @property
+    def minibatch_size(self) -> int:
+        """Transitions per gradient step."""
+        return self.batch_size // self.n_minibatches
+
+    def annealed(self, progress: float) -> "PPOConfig":
+        """The config in force when the fraction `progress` of the run is done."""
+        remaining = 1.0 - progress
+        rate, clip = self.learning_rate, self.clip_range
+        return dataclasses.replace(
+            self,
+            learning_rate=rate * remaining if self.learning_rate_schedule == "linear" else rate,
+            clip_range=clip * remaining if self.clip_range_schedule == "linear" else clip,
+        )
 
 @dataclass(frozen=True)
 class RunConfig:

@@ -5,7 +5,7 @@ rollout in one call, and `sample(noise)` is cheap arithmetic. The same noise giv
 their samples, which is what reparametrised estimators want.
 """
 
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -20,6 +20,7 @@ IMPOSSIBLE = -1e9
 """Logit of a category that does not exist; finite, so that 0 · log 0 stays 0 in values and gradients."""
 
 
+@runtime_checkable
 class Distribution(Protocol):
     """A distribution over one action, from which everything that PPO needs can be computed."""
 
@@ -39,7 +40,7 @@ class Distribution(Protocol):
         """Entropy in nats."""
         ...
 
-    def kl_divergence(self, other: Self) -> Float[Array, ""]:
+    def kl_divergence(self, other: Any) -> Float[Array, ""]:
         """KL(self‖other), in closed form."""
         ...
 

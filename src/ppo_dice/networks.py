@@ -1,7 +1,7 @@
 """What maps one observation to numbers. Every leaf of every Module is an array; callers `vmap`."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ from ppo_dice.distributions import (
     gaussian_noise,
     gumbel_noise,
 )
-from ppo_dice.types import Key
+from ppo_dice.types import Key, Scalar
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 HIDDEN_GAIN = float(np.sqrt(2))
@@ -29,7 +29,7 @@ class MLP(eqx.Module):
     layers: tuple[eqx.nn.Linear, ...]
     activation: str = eqx.field(static=True)
 
-    def __init__(self, sizes: Sequence[int], key: Key, *, activation: str, head_gain: Float[Array, ""] | float) -> None:
+    def __init__(self, sizes: Sequence[int], key: Key, *, activation: str, head_gain: Scalar) -> None:
         keys = jax.random.split(key, len(sizes) - 1)
         gains: list[Any] = [HIDDEN_GAIN] * (len(sizes) - 2) + [head_gain]
         self.layers = tuple(
@@ -46,6 +46,7 @@ class MLP(eqx.Module):
         return head(x)
 
 
+@runtime_checkable
 class Policy(Protocol):
     """A map from one (normalised) observation to a distribution over actions."""
 

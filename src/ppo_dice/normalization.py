@@ -4,6 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ppo_dice.types import Scalar
+
 EPSILON = 1e-8
 
 
@@ -37,12 +39,12 @@ def update_moments(moments: Moments, values: Float[Array, "B *O"]) -> Moments:
     )
 
 
-def normalize(moments: Moments, value: Float[Array, "*O"], clip: Float[Array, ""]) -> Float[Array, "*O"]:
+def normalize(moments: Moments, value: Float[Array, "*O"], clip: Scalar) -> Float[Array, "*O"]:
     """(x − mean)/std of one observation, clipped to ± clip."""
     return jnp.clip((value - moments.mean) / jnp.sqrt(moments.variance + EPSILON), -clip, clip)
 
 
-def scale(moments: Moments, value: Float[Array, "..."], clip: Float[Array, ""]) -> Float[Array, "..."]:
+def scale(moments: Moments, value: Float[Array, "..."], clip: Scalar) -> Float[Array, "..."]:
     """x/std without centring, as rewards are normalised, clipped to ± clip."""
     return jnp.clip(value / jnp.sqrt(moments.variance + EPSILON), -clip, clip)
 
@@ -58,6 +60,6 @@ class Normalizer(eqx.Module):
         return normalize(self.moments, obs, self.clip)
 
 
-def init_normalizer(shape: tuple[int, ...], clip: Float[Array, ""] | float) -> Normalizer:
+def init_normalizer(shape: tuple[int, ...], clip: Scalar) -> Normalizer:
     """A normaliser that has seen nothing; with an infinite clip it is the identity until it is updated."""
     return Normalizer(empty_moments(shape), jnp.asarray(clip, jnp.float32))

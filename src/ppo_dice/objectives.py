@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ppo_dice.types import Scalar
+
 
 def surrogate(log_ratio: Float[Array, " B"], advantage: Float[Array, " B"]) -> Float[Array, ""]:
     """L = E[(π'/π)·Â], the importance-weighted advantage."""
@@ -10,7 +12,7 @@ def surrogate(log_ratio: Float[Array, " B"], advantage: Float[Array, " B"]) -> F
 
 
 def clipped_surrogate(
-    log_ratio: Float[Array, " B"], advantage: Float[Array, " B"], clip_range: Float[Array, ""] | float
+    log_ratio: Float[Array, " B"], advantage: Float[Array, " B"], clip_range: Scalar
 ) -> Float[Array, ""]:
     """L_clip = E[min(κÂ, clip(κ, 1−ε, 1+ε)Â)] with κ = π'/π."""
     ratio = jnp.exp(log_ratio)
@@ -28,6 +30,6 @@ def approximate_kl(log_ratio: Float[Array, " B"]) -> Float[Array, ""]:
     return jnp.mean(jnp.expm1(log_ratio) - log_ratio)
 
 
-def clip_fraction(log_ratio: Float[Array, " B"], clip_range: Float[Array, ""] | float) -> Float[Array, ""]:
+def clip_fraction(log_ratio: Float[Array, " B"], clip_range: Scalar) -> Float[Array, ""]:
     """The share of actions whose ratio lies outside 1 ± ε."""
     return jnp.mean((jnp.abs(jnp.expm1(log_ratio)) > clip_range).astype(log_ratio.dtype))

@@ -3,7 +3,7 @@
 import sys
 import time
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from ppo_dice.training import Iteration
 SECONDS_BETWEEN_LINES = 10.0
 
 
+@runtime_checkable
 class Display(Protocol):
     """Shows iterations as they come."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Display":
         """Begin."""
         ...
 
@@ -45,7 +46,7 @@ def mean_return(iteration: Iteration) -> float | None:
 
 
 class _Silence:
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Display:
         return self
 
     def __exit__(
@@ -103,7 +104,7 @@ class _Bar(_Silence):
         )
         self._task = self._progress.add_task("training", total=total_steps, ret="–", speed="compiling")
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Display:
         self._progress.start()
         return self
 

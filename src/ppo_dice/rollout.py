@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Array, Float, Shaped
 
 from ppo_dice.envs.contract import Environments
 from ppo_dice.errors import UserError
@@ -16,9 +16,7 @@ from ppo_dice.types import Actor, Rollout
 Act = Callable[[Any, int], Any]
 
 
-def act(
-    actor: Actor, obs: Float[np.ndarray, "N *O"], noise: Float[np.ndarray, "N ..."]
-) -> Shaped[np.ndarray, "N A"]:
+def act(actor: Actor, obs: Float[Array, "N *O"], noise: Float[Array, "N ..."]) -> Shaped[Array, "N A"]:
     """The actions of one seed's policy in `N` environments, given the noise that decides them."""
     return jax.vmap(lambda o, n: actor(o).sample(n))(obs, noise)
 

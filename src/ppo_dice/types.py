@@ -4,6 +4,7 @@ Shapes are those of one seed: `T` steps of `N` environments. A population adds a
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -12,8 +13,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 Key = PRNGKeyArray
-Metrics = dict[str, Float[Array, ""]]
-"""Scalars by their tag, e.g. `train/value_loss`."""
+AnyArray = Array | np.ndarray
+Scalar = Float[Array, ""] | np.floating[Any] | float
+Metrics = dict[str, Float[AnyArray, "..."]]
+"""Scalars (or histories of them) by their tag, e.g. `train/value_loss`."""
 
 Config = TypeVar("Config")
 
@@ -21,20 +24,20 @@ Config = TypeVar("Config")
 class Rollout(eqx.Module):
     """What one policy experienced in `T` steps of `N` environments.
 
-    `obs[t]` is what the policy saw at step t; `obs[T]` comes after the last step. Where an episode ended at
-    step t, `obs[t + 1]` is the first observation of the *next* episode and `final_obs[t]` the true next one
-    (elsewhere `final_obs` is zero). `action` is the sampled one, before any clipping.
+    `obs` [T + 1, N, *O] is what the policy saw at every step, and after the last. Where an episode ended at
+    step t, `obs[t + 1]` is the first observation of the *next* episode, and `final_obs[t]` [N, *O] holds the
+    true next one (elsewhere it is zero). `action` is the sampled one, before any clipping.
     """
 
-    obs: Shaped[Array, "T+1 N *O"]
-    final_obs: Shaped[Array, "T N *O"]
-    action: Shaped[Array, "T N A"]
-    reward: Float[Array, "T N"]
-    terminated: Bool[Array, "T N"]
-    truncated: Bool[Array, "T N"]
+    obs: Shaped[AnyArray, "..."]
+    final_obs: Shaped[AnyArray, "..."]
+    action: Shaped[AnyArray, "*S T N A"]
+    reward: Float[AnyArray, "*S T N"]
+    terminated: Bool[AnyArray, "*S T N"]
+    truncated: Bool[AnyArray, "*S T N"]
 
     @property
-    def ended(self) -> Bool[Array, "T N"]:
+    def ended(self) -> Bool[AnyArray, "*S T N"]:
         """Where an episode ended, for whichever reason."""
         return self.terminated | self.truncated
 
@@ -69,10 +72,25 @@ class Actor(eqx.Module):
 
 
 def register_config(cls: type[Config]) -> type[Config]:
-    """Make a config a JAX tree: its numbers are leaves, and everything else is part of its structure."""
-    traced = [field.name for field in dataclasses.fields(cls) if field.type in (float, float | None)]  # type: ignore[arg-type]
-    static = [field.name for field in dataclasses.fields(cls) if field.name not in traced]  # type: ignore[arg-type]
-    return jax.tree_util.register_dataclass(cls, data_fields=traced, meta_fields=static)
+    """Make a config a JAX tree: its numbers are leaves, and everything else is part of its structure.
+
+    A traced copy is put together without its constructor, whose checks are about numbers, not about arrays.
+    """
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    traced = [field.name for field in fields if field.type in (float, float | None)]
+    static = [field.name for field in fields if field.name not in traced]
+
+    def flatten(config: Config) -> tuple[list[Any], tuple[Any, ...]]:
+        return [getattr(config, name) for name in traced], tuple(getattr(config, name) for name in static)
+
+    def unflatten(structure: tuple[Any, ...], leaves: Iterable[Any]) -> Config:
+        config = object.__new__(cls)
+        for name, value in (*zip(traced, leaves), *zip(static, structure)):
+            object.__setattr__(config, name, value)
+        return config
+
+    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+    return cls
 
 
 def traced_config(config: Any) -> Any:

@@ -27,7 +27,7 @@ from ppo_dice.networks import (
     StateValue,
 )
 from ppo_dice.normalization import Moments, Normalizer, empty_moments, init_normalizer, scale, update_moments
-from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, Rollout, register_config
+from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, Rollout, register_config, Scalar
 
 register_config(PPOConfig)
 
@@ -171,8 +171,8 @@ def update_policy(
     updates, optimizer = _optimizer(config).update(gradient, state.optimizer)
     policy, value = optax.apply_updates((model.policy, model.value), updates)
     metrics |= {
-        "train/policy_grad_norm": optax.global_norm(gradient[0]),
-        "train/value_grad_norm": optax.global_norm(gradient[1]),
+        "train/policy_grad_norm": optax.tree.norm(gradient[0]),
+        "train/value_grad_norm": optax.tree.norm(gradient[1]),
     }
     return replace(state, model=replace(model, policy=policy, value=value), optimizer=optimizer), metrics
 
@@ -244,7 +244,7 @@ def _optimizer(config: PPOConfig) -> optax.GradientTransformation:
 
 
 def _mlp(
-    observation_shape: tuple[int, ...], n_out: int, key: Key, config: PPOConfig, head_gain: Float[Array, ""] | float
+    observation_shape: tuple[int, ...], n_out: int, key: Key, config: PPOConfig, head_gain: Scalar
 ) -> MLP:
     return MLP(
         (*observation_shape, *config.hidden_sizes, n_out), key, activation=config.activation, head_gain=head_gain

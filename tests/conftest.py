@@ -1,0 +1,25 @@
+"""Strictness that holds for every test: no silent broadcasting between ranks."""
+
+import os
+from pathlib import Path
+
+CACHE = Path(__file__).parents[1] / ".cache"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE / "jax"))  # commands in subprocesses too
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+import jax
+import pytest
+from hypothesis import settings
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Compilation makes the first example slow; determinism makes a failure the same for everyone.
+settings.register_profile("ppo-dice", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ppo-dice")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run in an empty folder: some engines write log files into the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
