@@ -50,9 +50,8 @@ def main() -> None:
         "command": "python benchmarks/run.py" + (" --quick" if quick else ""),
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
-        "load_before": os.getloadavg()[
-            0
-        ],  # of the last minute; others' work on the machine spoils the numbers
+        # Of the last minute, and before our own work: other work on the machine spoils the numbers.
+        "load_before": os.getloadavg()[0],
         "waits": [measure_waits() for _ in range(repetitions.waits)],
         **measure_rounds(contestants(), repetitions),
     }
