@@ -11,6 +11,8 @@ import jax
 import pytest
 from hypothesis import settings
 
+jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Compilation makes the first example slow; determinism makes a failure the same for everyone.

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
-import ppo_dice
 import pytest
+
+import ppo_dice
 from ppo_dice.algorithms import algorithm_names, config_class, get_algorithm, register
 from ppo_dice.config import PPOConfig, RunConfig, check_types
 from ppo_dice.errors import UserError
@@ -18,7 +19,9 @@ CONFIGS = [RunConfig, *map(config_class, algorithm_names())]
 @pytest.mark.parametrize("cls", CONFIGS)
 def test_every_field_is_read_somewhere(cls):
     code = "\n".join(path.read_text() for path in SOURCE.rglob("*.py") if path.name != "config.py")
-    properties = re.findall(r"    (?:@property|def annealed).*?(?=\n    def _|\n\n\n)", (SOURCE / "config.py").read_text(), re.S)
+    properties = re.findall(
+        r"    (?:@property|def annealed).*?(?=\n    def _|\n\n\n)", (SOURCE / "config.py").read_text(), re.S
+    )
     code += "\n".join(properties)  # they derive what others read
     for field in dataclasses.fields(cls):
         assert re.search(rf"(config|run|self|in_force)\.{field.name}\b", code), f"nobody reads {field.name}"
@@ -81,7 +84,9 @@ def test_bad_runs_are_refused(settings):
 
 def test_a_float_is_traced_and_all_else_is_structure():
     leaves, structure = jax.tree.flatten(traced_config(PPOConfig()))
-    floats = [f.name for f in dataclasses.fields(PPOConfig) if isinstance(getattr(PPOConfig(), f.name), float)]
+    floats = [
+        f.name for f in dataclasses.fields(PPOConfig) if isinstance(getattr(PPOConfig(), f.name), float)
+    ]
     assert len(leaves) == len(floats)
     assert all(leaf.dtype == np.float32 for leaf in leaves)
     same = jax.tree.flatten(traced_config(PPOConfig(learning_rate=0.5)))[1]

@@ -6,6 +6,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+
 from ppo_dice.distributions import (
     IMPOSSIBLE,
     Categorical,

@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+
 from ppo_dice import PPO
 from ppo_dice.agent import Agent
-
 from probes import (
     ActionEqualsObservation,
     ConstantReward,
@@ -22,7 +22,13 @@ SEEDS = 3
 
 
 def train_probe(make: Any, steps: int = 4096, **settings: Any) -> Agent:
-    small = {"n_envs": 4, "n_steps": 32, "n_minibatches": 4, "learning_rate": 3e-3, "normalize_rewards": False}
+    small = {
+        "n_envs": 4,
+        "n_steps": 32,
+        "n_minibatches": 4,
+        "learning_rate": 3e-3,
+        "normalize_rewards": False,
+    }
     settings = {**small, "learning_rate_schedule": "constant", "gamma": 0.9, **settings}
     return PPO(make, seeds=SEEDS, workers=0, **settings).learn(steps)
 
@@ -74,7 +80,7 @@ def test_the_right_action_is_found_by_the_observation():
 
 def test_a_continuous_action_follows_the_observation():
     # A policy that ignores the observation loses at least Var(s/2) = 1/12 on average; sampling adds its own.
-    agent = train_probe(ActionEqualsObservation, 16384, log_std_init=-1.0)
+    agent = train_probe(ActionEqualsObservation, 32768, n_steps=64, log_std_init=-1.0)
     assert min(agent.evaluate(50).mean_by_seed.values()) > -0.01
 
 

@@ -1,5 +1,6 @@
 import jax
 import numpy as np
+
 from ppo_dice.minibatch import epoch_minibatches
 
 

@@ -2,6 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from ppo_dice.distributions import IMPOSSIBLE
 from ppo_dice.networks import MLP, CategoricalPolicy, GaussianPolicy, StateValue
 

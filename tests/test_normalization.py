@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from ppo_dice.normalization import empty_moments, init_normalizer, normalize, scale, update_moments
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+
 from ppo_dice import objectives
 
 surrogate, clipped_surrogate, clip_fraction, approximate_kl, value_loss = map(

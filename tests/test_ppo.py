@@ -5,13 +5,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from ppo_dice.algorithms import ppo
 from ppo_dice.config import PPOConfig
 from ppo_dice.normalization import normalize
 from ppo_dice.types import ActionKind, Batch, Rollout, traced_config
 
 STEPS, ENVS, SIZE = 16, 2, 3
-KINDS = {"continuous": ActionKind(size=2), "discrete": ActionKind(counts=(3,)), "several": ActionKind(counts=(2, 4))}
+KINDS = {
+    "continuous": ActionKind(size=2),
+    "discrete": ActionKind(counts=(3,)),
+    "several": ActionKind(counts=(2, 4)),
+}
 SMALL = PPOConfig(n_envs=ENVS, n_steps=STEPS, n_minibatches=4, n_epochs=3, hidden_sizes=(8,))
 compiled_update = jax.jit(ppo.update)
 
@@ -116,9 +121,7 @@ def test_the_loss_is_the_sum_of_its_parts():
 @pytest.mark.parametrize("time_limits", ["bootstrap", "terminate"])
 @pytest.mark.parametrize("value_target", ["gae", "n-step"])
 def test_the_batch_equals_the_plain_loop(time_limits, value_target):
-    config = replace(
-        SMALL, time_limits=time_limits, value_target=value_target, standardize_advantages=False
-    )
+    config = replace(SMALL, time_limits=time_limits, value_target=value_target, standardize_advantages=False)
     state = make_state(KINDS["continuous"], config)
     rollout = make_rollout(state, config)
     numbers = traced_config(config)

@@ -60,9 +60,7 @@ def explained_variance(prediction: Float[Array, "..."], target: Float[Array, "..
 def _linear_recurrence(carry: Float[Array, " T"], inflow: Float[Array, " T"]) -> Float[Array, " T"]:
     """x_t = carry_t·x_{t−1} + inflow_t with x_{−1} = 0, in O(log T) vector operations."""
 
-    def compose(
-        first: tuple[Array, Array], second: tuple[Array, Array]
-    ) -> tuple[Array, Array]:
+    def compose(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
         return first[0] * second[0], second[0] * first[1] + second[1]
 
     return jax.lax.associative_scan(compose, (carry, inflow))[1]

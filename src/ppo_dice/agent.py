@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import equinox as eqx
 import gymnasium
 import jax
 import numpy as np
@@ -68,6 +69,7 @@ class Agent:
         self.env, self.env_kwargs = env, dict(env_kwargs or {})
         base = make_preset(self.algorithm, env, preset) if config is None else config
         self.config = _override(base, settings)
+        self._segment = 0
         self._next_envs: Environments | None = self._make_envs(self.config.n_envs, segment=0)
         self.spec: EnvSpec = self._next_envs.spec
         self._begin(tuple(self.run.seed_values))
@@ -95,9 +97,7 @@ class Agent:
         last_iteration = self.population.iteration + iterations_ahead
         try:
             with progress_display(last_iteration * self.config.batch_size, enabled=progress_bar) as display:
-                for iteration in train(
-                    self._algorithm, envs, self.population, self.config, total_timesteps
-                ):
+                for iteration in train(self._algorithm, envs, self.population, self.config, total_timesteps):
                     self._note(iteration)
                     if folder:
                         folder.record(iteration, self.save)
@@ -163,9 +163,7 @@ class Agent:
         return path
 
     @classmethod
-    def load(
-        cls: type[AnyAgent], path: str | Path, *, env: Any = None, **env_options: Any
-    ) -> AnyAgent:
+    def load(cls: type[AnyAgent], path: str | Path, *, env: Any = None, **env_options: Any) -> AnyAgent:
         """Read a model from a file or from a run's folder.
 
         `env` is needed only where the model was trained on a callable or an environment object and is to be
@@ -196,13 +194,14 @@ class Agent:
             "max_episode_steps": self.spec.max_episode_steps,
             "seeds": list(self.seeds),
             "iteration": self.population.iteration,
+            "segment": self._segment,
             "config": dataclasses.asdict(self.config),
         }
 
     def _begin(self, seeds: tuple[int, ...]) -> None:
         """Fresh networks for every seed."""
         self._algorithm = get_algorithm(self.algorithm)
-        self._segment = self._predictions = 0
+        self._predictions = 0
         self.final_return: dict[int, float] = {}
         self._set_population(init_population(self._algorithm, self.spec, seeds, self.config))
 
@@ -211,7 +210,9 @@ class Agent:
     ) -> None:
         unknown = set(env_options) - {"backend", "workers", "env_kwargs"}
         if unknown:
-            raise UserError(f"load takes backend, workers and env_kwargs, but not {', '.join(sorted(unknown))}.")
+            raise UserError(
+                f"load takes backend, workers and env_kwargs, but not {', '.join(sorted(unknown))}."
+            )
         options = {"backend": description["backend"], **env_options}
         self.env_kwargs = options.pop("env_kwargs", description["env_kwargs"])
         seeds = tuple(description["seeds"])
@@ -229,9 +230,9 @@ class Agent:
         self._next_envs = None
         self._begin(seeds)
         model = load_arrays(path, self.population.state.model)
-        state = dataclasses.replace(self.population.state, model=model)
+        state = eqx.tree_at(lambda state: state.model, self.population.state, model)
         self._set_population(Population(seeds, state, description["iteration"]))
-        self._segment = 1  # segment 0 belongs to the run that made the model
+        self._segment = description["segment"]  # the earlier ones belong to the run that made the model
 
     def _make_envs(
         self,
@@ -252,7 +253,11 @@ class Agent:
             for env_seed in environment_seeds(seed, copies, segment=segment, purpose=purpose)
         ]
         envs = make_envs(
-            self.env, env_seeds, backend=self.run.backend, env_kwargs=self.env_kwargs, workers=self.run.workers
+            self.env,
+            env_seeds,
+            backend=self.run.backend,
+            env_kwargs=self.env_kwargs,
+            workers=self.run.workers,
         )
         spec = getattr(self, "spec", envs.spec)
         for kind in ("observation_space", "action_space"):
@@ -332,11 +337,16 @@ def _override(config: Any, settings: dict[str, Any]) -> Any:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else "."
             raise UserError(f"{type(config).__name__} has no setting {name}{hint}")
-    return dataclasses.replace(config, **settings)
+    return dataclasses.replace(config, **{name: _listed(value) for name, value in settings.items()})
+
+
+def _listed(value: Any) -> Any:
+    """Lists, as people write them and JSON knows them, are tuples in a config."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _config_from_json(cls: type[Any], values: dict[str, Any]) -> Any:
-    return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+    return cls(**{name: _listed(value) for name, value in values.items()})
 
 
 def _with_suffix(path: Path) -> Path:
@@ -344,6 +354,8 @@ def _with_suffix(path: Path) -> Path:
 
 
 def _find_model(path: Path) -> Path:
+    if not path.exists() and not _with_suffix(path).is_file():
+        raise UserError(f"There is no run's folder and no model file {path}.")
     if not path.is_dir():
         return path if path.is_file() else _with_suffix(path)
     if not (path / MODEL_FILE).is_file():

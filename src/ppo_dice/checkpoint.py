@@ -27,7 +27,7 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def load_arrays(path: Path, like: Any) -> Any:
-    """The arrays of a file in the structure of `like`, whose own arrays only tell names, shapes and dtypes."""
+    """The arrays of a file in the structure of `like`, whose own arrays tell names, shapes and dtypes."""
     _, arrays = _read(path)
     wanted = _named(like)
     for name, leaf in wanted.items():

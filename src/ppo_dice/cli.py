@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -42,7 +42,7 @@ Config = TypeVar("Config")
 class TrainOptions(Generic[Config]):
     """Train a population of agents, one per seed, on one environment."""
 
-    env: tyro.conf.Positional[str]
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV", help_behavior_hint="(required)")]
     """Id of the environment, e.g. Hopper-v5 or my_package.my_envs:MyEnv-v0; it comes first."""
     run: Annotated[RunConfig, tyro.conf.arg(name="")]
     config: Annotated[Config, tyro.conf.arg(name="")]
@@ -76,6 +76,27 @@ class EvaluateOptions:
     """Print JSON."""
 
 
+@dataclass(frozen=True)
+class EnvsOptions:
+    """List the environments that are installed, with the backends that know them."""
+
+    text: tyro.conf.Positional[str] = ""
+    """Only those whose name contains this."""
+
+
+@dataclass(frozen=True)
+class PresetsOptions:
+    """Show the settings of every preset for an environment."""
+
+    env: tyro.conf.Positional[str] = "Hopper-v5"
+    """Id of the environment; presets differ by family, and an unknown one gets the general settings."""
+
+
+@dataclass(frozen=True)
+class InfoOptions:
+    """Show versions, backends and devices, for a bug report."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; a user's mistake is one sentence and exit status 2."""
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
@@ -106,6 +127,9 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:  # the reader, `head` perhaps, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _train(arguments: list[str]) -> int:
@@ -158,7 +182,7 @@ def parse_train(arguments: list[str]) -> TrainOptions[Any]:
         raise UserError(f"There is no preset {name!r}; known are: {', '.join(PRESET_NAMES)}.")
     cls = config_class(algo)
     default: TrainOptions[Any] = TrainOptions(
-        env=tyro.MISSING, run=RunConfig(), config=preset(algo, env or "", name)
+        env=env or "", run=RunConfig(), config=preset(algo, env or "", name)
     )
     return tyro.cli(
         TrainOptions[cls],  # type: ignore[valid-type]
@@ -200,27 +224,30 @@ def _evaluate(arguments: list[str]) -> int:
 
 
 def _envs(arguments: list[str]) -> int:
+    options = tyro.cli(EnvsOptions, args=arguments, prog="ppo-dice envs")
     from ppo_dice.envs import list_environments
 
-    wanted = arguments[0].lower() if arguments else ""
-    for env_id, backends in list_environments():
-        if wanted in env_id.lower():
-            print(f"{env_id:40} {', '.join(backends)}")
+    found = [(name, where) for name, where in list_environments() if options.text.lower() in name.lower()]
+    if not found:
+        raise UserError(f"No environment has {options.text!r} in its name; `ppo-dice envs` lists them all.")
+    for name, where in found:
+        print(f"{name:40} {', '.join(where)}")
     return 0
 
 
 def _presets(arguments: list[str]) -> int:
-    env = arguments[0] if arguments else "Hopper-v5"
+    env = tyro.cli(PresetsOptions, args=arguments, prog="ppo-dice presets").env
     for algo in algorithm_names():
         columns = {name: dataclasses.asdict(preset(algo, env, name)) for name in PRESET_NAMES}
         print(f"{algo} on {env}\n{'':26}" + "".join(f"{name:>14}" for name in PRESET_NAMES))
         for setting in columns["default"]:
-            values = "".join(f"{str(columns[name][setting]):>14}" for name in PRESET_NAMES)
+            values = "".join(f"{columns[name][setting]!s:>14}" for name in PRESET_NAMES)
             print(f"  {setting:24}{values}")
     return 0
 
 
 def _info(arguments: list[str]) -> int:
+    tyro.cli(InfoOptions, args=arguments, prog="ppo-dice info")
     from ppo_dice.run_folder import device, versions
 
     for name, value in (versions() | device()).items():
@@ -273,7 +300,9 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UserError(f"--env-kwargs must be a JSON object such as '{{\"size\": 5}}', but: {error}.") from None
+        raise UserError(
+            f"--env-kwargs must be a JSON object such as '{{\"size\": 5}}', but: {error}."
+        ) from None
     if not isinstance(value, dict):
         raise UserError(f"--env-kwargs must be a JSON object such as '{{\"size\": 5}}', but is {text}.")
     return value

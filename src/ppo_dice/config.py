@@ -4,7 +4,7 @@ One rule decides what costs a recompilation: *a float is traced, everything else
 rates, γ, coefficients …) enter the compiled update as arrays, so changing one recompiles nothing; integers,
 strings, flags and tuples fix shapes, loop counts and branches. `None` in place of a float is a branch too.
 
-This module imports no JAX, so that `ppo-dice --help` is quick; `algorithms` teach JAX that a config is a tree.
+This module imports no JAX, so that `ppo-dice --help` is quick; `types.register_config` makes a config a tree.
 """
 
 import dataclasses
@@ -110,9 +110,7 @@ class PPOConfig:
         require(0 <= self.gamma < 1, "gamma", "in [0, 1)", self.gamma)
         require(0 <= self.gae_lambda <= 1, "gae_lambda", "in [0, 1]", self.gae_lambda)
         require(math.isfinite(self.log_std_init), "log_std_init", "a finite number", self.log_std_init)
-        require(
-            all(size >= 1 for size in self.hidden_sizes), "hidden_sizes", "sizes ≥ 1", self.hidden_sizes
-        )
+        require(all(size >= 1 for size in self.hidden_sizes), "hidden_sizes", "sizes ≥ 1", self.hidden_sizes)
 
     @property
     def batch_size(self) -> int:
@@ -124,6 +122,11 @@ class PPOConfig:
         """Transitions per gradient step."""
         return self.batch_size // self.n_minibatches
 
+    @property
+    def annealed_fields(self) -> tuple[str, ...]:
+        """The numbers that may change during a run, for the record."""
+        return ("learning_rate", "clip_range")
+
     def annealed(self, progress: float) -> "PPOConfig":
         """The config in force when the fraction `progress` of the run is done."""
         remaining = 1.0 - progress
@@ -133,6 +136,7 @@ class PPOConfig:
             learning_rate=rate * remaining if self.learning_rate_schedule == "linear" else rate,
             clip_range=clip * remaining if self.clip_range_schedule == "linear" else clip,
         )
+
 
 @dataclass(frozen=True)
 class RunConfig:

@@ -7,7 +7,6 @@ from jaxtyping import Array, Shaped
 from ppo_dice.distributions import Distribution
 from ppo_dice.types import Metrics
 
-
 LARGEST_LOG_RATIO = 80.0
 """Where the reported ratio saturates (e⁸⁰ ≈ 6·10³⁴), for a diagnostic must not overflow."""
 

@@ -1,6 +1,6 @@
 """What a policy puts out: distributions over one action, as small values.
 
-Everything is for a single state; callers `vmap`. Sampling is split in two: `noise` is drawn ahead, for a whole
+Everything is for a single state; callers `vmap`. Sampling is split in two: noise is drawn ahead, for a whole
 rollout in one call, and `sample(noise)` is cheap arithmetic. The same noise given to two policies couples
 their samples, which is what reparametrised estimators want.
 """

@@ -105,4 +105,6 @@ class StateValue(eqx.Module):
 def _orthogonal_linear(n_in: int, n_out: int, gain: Any, key: Key) -> eqx.nn.Linear:
     weight = jax.nn.initializers.orthogonal(gain)(key, (n_out, n_in), jnp.float32)
     linear = eqx.nn.Linear(n_in, n_out, key=key)
-    return eqx.tree_at(lambda l: (l.weight, l.bias), linear, (weight, jnp.zeros(n_out, jnp.float32)))
+    return eqx.tree_at(
+        lambda layer: (layer.weight, layer.bias), linear, (weight, jnp.zeros(n_out, jnp.float32))
+    )

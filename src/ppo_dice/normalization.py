@@ -35,7 +35,9 @@ def update_moments(moments: Moments, values: Float[Array, "B *O"]) -> Moments:
     return Moments(
         count,
         moments.mean + delta * new_share,
-        (1 - new_share) * moments.variance + new_share * batch_variance + delta**2 * (1 - new_share) * new_share,
+        (1 - new_share) * moments.variance
+        + new_share * batch_variance
+        + delta**2 * (1 - new_share) * new_share,
     )
 
 

@@ -43,7 +43,9 @@ class OverSeeds:
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count())
+        return ThreadPoolExecutor(
+            os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
+        )
 
 
 class FusedOverSeeds:

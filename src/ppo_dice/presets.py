@@ -59,7 +59,7 @@ CLASSIC_CONTROL: Mapping[str, Mapping[str, Any]] = {
 
 
 def preset(algorithm: str, env: Any, name: str = "default") -> Any:
-    """The config that `name` means for this algorithm on this environment (an id, or anything without one)."""
+    """The config that `name` means for this algorithm on this environment: an id, or what has none."""
     cls = config_class(algorithm)
     if name not in PRESET_NAMES:
         raise UserError(f"There is no preset {name!r}; known are: {', '.join(PRESET_NAMES)}.")

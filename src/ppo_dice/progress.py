@@ -63,6 +63,7 @@ class _Lines(_Silence):
         self._total = total_steps
         self._began = time.perf_counter()
         self._next_line = 0.0
+        self._first: tuple[float, int] | None = None
 
     def show(self, iteration: Iteration) -> None:
         elapsed = time.perf_counter() - self._began
@@ -70,13 +71,21 @@ class _Lines(_Silence):
         if elapsed < self._next_line and not finished:
             return
         self._next_line = elapsed + SECONDS_BETWEEN_LINES
-        left = elapsed * (self._total / iteration.env_steps - 1)
+        left = self._seconds_left(elapsed, iteration)
         print(
             f"step {iteration.env_steps:,} of {self._total:,}   return {_return_text(iteration)}   "
-            f"{_speed_text(iteration)}   {max(left, 0):.0f} s left",
+            f"{_speed_text(iteration)}" + ("" if left is None else f"   {left:.0f} s left"),
             file=sys.stderr,
             flush=True,
         )
+
+    def _seconds_left(self, elapsed: float, iteration: Iteration) -> float | None:
+        """From the pace since the first iteration, which was mostly compilation."""
+        if self._first is None:
+            self._first = (elapsed, iteration.env_steps)
+        began, first_steps = self._first
+        steps = iteration.env_steps - first_steps
+        return (elapsed - began) / steps * (self._total - iteration.env_steps) if steps else None
 
 
 class _Bar(_Silence):

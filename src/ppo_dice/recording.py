@@ -1,6 +1,7 @@
 """Metrics → files: raw JSON lines always, and TensorBoard events."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,7 +19,9 @@ class Recorder:
         self._folder, self._n_envs = folder, n_envs
         self._metrics: TextIO = (folder / METRICS_FILE).open("a", encoding="utf-8")
         self._episodes: TextIO = (folder / EPISODES_FILE).open("a", encoding="utf-8")
-        self._open_writer = lambda seed: SummaryWriter(str(folder / TENSORBOARD_FOLDER / f"seed_{seed}"))
+        self._open_writer: Callable[[int], Any] = lambda seed: SummaryWriter(
+            str(folder / TENSORBOARD_FOLDER / f"seed_{seed}")
+        )
         self._writers: dict[int, Any] = {}
 
     def write(self, iteration: Iteration) -> None:
@@ -31,7 +34,7 @@ class Recorder:
         first_step = iteration.env_steps - iteration.steps
         for episode in iteration.episodes:
             line = {
-                "seed": population.seeds[episode.seed],
+                "seed": population.seeds[episode.member],
                 "env": episode.env,
                 "env_steps": first_step + (episode.step + 1) * self._n_envs,
                 "return": episode.ret,

@@ -1,7 +1,7 @@
 """Policy × environments → `Rollout`: the only loop that steps environments while training."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,9 +22,9 @@ def act(actor: Actor, obs: Float[Array, "N *O"], noise: Float[Array, "N ..."]) -
 
 
 class Episode(NamedTuple):
-    """A finished episode: in which seed's which environment, at which step of the rollout it ended."""
+    """A finished episode: whose (the place of the seed in the population), where, and at which step."""
 
-    seed: int
+    member: int
     env: int
     step: int
     ret: float
@@ -56,36 +56,38 @@ def start(envs: Environments) -> Position:
     return Position(envs.reset(), np.zeros(count, np.float64), np.zeros(count, np.int64))
 
 
-def collect(envs: Environments, position: Position, choose: Act, n_steps: int, seeds: int) -> Collected:
-    """`n_steps` steps of every environment; row k of the pool is environment k % N of seed k // N.
+def collect(
+    envs: Environments, position: Position, choose: Act, n_steps: int, seeds: Sequence[int]
+) -> Collected:
+    """`n_steps` steps of every environment; row k of the pool is environment k % N of member k // N.
 
     `choose(obs [S, N, *O], t)` gives the actions [S, N, A]. They are stored as they were sampled; the
     environments clip their own copy.
     """
-    n_envs = envs.num_envs // seeds
+    n_members, n_envs = len(seeds), envs.num_envs // len(seeds)
     obs, episode_return, episode_length = (
         position.obs,
         position.episode_return.copy(),
         position.episode_length.copy(),
     )
-    all_obs = np.empty((seeds, n_steps + 1, n_envs, *obs.shape[1:]), obs.dtype)
-    final_obs = np.zeros((seeds, n_steps, n_envs, *obs.shape[1:]), obs.dtype)
-    reward = np.empty((seeds, n_steps, n_envs), np.float32)
-    terminated = np.empty((seeds, n_steps, n_envs), bool)
-    truncated = np.empty((seeds, n_steps, n_envs), bool)
+    all_obs = np.empty((n_members, n_steps + 1, n_envs, *obs.shape[1:]), obs.dtype)
+    final_obs = np.zeros((n_members, n_steps, n_envs, *obs.shape[1:]), obs.dtype)
+    reward = np.empty((n_members, n_steps, n_envs), np.float32)
+    terminated = np.empty((n_members, n_steps, n_envs), bool)
+    truncated = np.empty((n_members, n_steps, n_envs), bool)
     actions: list[Any] = []
     episodes: list[Episode] = []
     env_seconds = act_seconds = 0.0
 
     def by_seed(flat: Any) -> Any:
-        return flat.reshape(seeds, n_envs, *flat.shape[1:])
+        return flat.reshape(n_members, n_envs, *flat.shape[1:])
 
     for t in range(n_steps):
         before = time.perf_counter()
         all_obs[:, t] = by_seed(obs)
         action = np.asarray(choose(by_seed(obs), t))
         between = time.perf_counter()
-        step = envs.step(action.reshape(seeds * n_envs, -1))
+        step = envs.step(action.reshape(n_members * n_envs, -1))
         after = time.perf_counter()
         act_seconds += between - before
         env_seconds += after - between
@@ -98,25 +100,25 @@ def collect(envs: Environments, position: Position, choose: Act, n_steps: int, s
         episode_return += step.reward
         episode_length += 1
         for row in np.flatnonzero(step.terminated | step.truncated):
-            seed, env = divmod(int(row), n_envs)
-            final_obs[seed, t, env] = step.final_obs[row]
-            episodes.append(Episode(seed, env, t, float(episode_return[row]), int(episode_length[row])))
+            member, env = divmod(int(row), n_envs)
+            final_obs[member, t, env] = step.final_obs[row]
+            episodes.append(Episode(member, env, t, float(episode_return[row]), int(episode_length[row])))
             episode_return[row], episode_length[row] = 0.0, 0
     all_obs[:, n_steps] = by_seed(obs)
 
-    _refuse_non_finite("reward", reward)
-    _refuse_non_finite("observation", all_obs)
-    _refuse_non_finite("final observation", final_obs)
+    _refuse_non_finite("reward", reward, seeds)
+    _refuse_non_finite("observation", all_obs, seeds)
+    _refuse_non_finite("final observation", final_obs, seeds)
     rollout = Rollout(all_obs, final_obs, np.stack(actions, axis=1), reward, terminated, truncated)
     new_position = Position(obs, episode_return, episode_length)
     return Collected(rollout, new_position, episodes, env_seconds, act_seconds)
 
 
-def _refuse_non_finite(what: str, values: Shaped[np.ndarray, "S ..."]) -> None:
+def _refuse_non_finite(what: str, values: Shaped[np.ndarray, "S ..."], seeds: Sequence[int]) -> None:
     finite = np.isfinite(values)
     if not finite.all():
-        seed, step = (int(index) for index in np.argwhere(~finite)[0][:2])
+        member, step = (int(index) for index in np.argwhere(~finite)[0][:2])
         raise UserError(
-            f"The environment returned a {what} that is not finite ({values[~finite][0]}), to member {seed} "
-            f"of the population at step {step} of the rollout; mend the environment or its wrappers."
+            f"The environment returned a {what} that is not finite ({values[~finite][0]}), to seed "
+            f"{seeds[member]} at step {step + 1} of the rollout; mend the environment or its wrappers."
         )

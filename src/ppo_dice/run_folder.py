@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -115,5 +116,7 @@ def _check_free(path: Path) -> None:
     existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not existing.is_dir():
         raise UserError(f"{path} cannot be a run's folder, because {existing} is a file.")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise UserError(f"{path} cannot be written, because {existing} does not allow it.")
+    try:  # permissions do not tell all: the file system may be read-only, or full
+        tempfile.TemporaryDirectory(dir=existing).cleanup()
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror} in {existing}.") from None

@@ -76,9 +76,7 @@ def action_kind(space: Any) -> ActionKind:
     return ActionKind(counts=counts) if counts else ActionKind(size=int(np.prod(space.shape)))
 
 
-def init_population(
-    algorithm: Algorithm, envs_spec: Any, seeds: tuple[int, ...], config: Any
-) -> Population:
+def init_population(algorithm: Algorithm, envs_spec: Any, seeds: tuple[int, ...], config: Any) -> Population:
     """Fresh states, each from its own seed alone."""
     shape = (observation_size(envs_spec.observation_space),)
     kind = action_kind(envs_spec.action_space)
@@ -116,8 +114,8 @@ def train(
         position = collected.position
 
         for episode in collected.episodes:
-            windows[episode.seed].append(episode)
-        shared = times | {"train/learning_rate": in_force.learning_rate}
+            windows[episode.member].append(episode)
+        shared = times | {f"train/{name}": getattr(in_force, name) for name in in_force.annealed_fields}
         metrics = [
             window.metrics() | shared | {tag: float(values[k]) for tag, values in learned.items()}
             for k, window in enumerate(windows)
@@ -151,13 +149,13 @@ class _Stages:
         self._update = OverSeeds(update, self.clock)
 
     def collect(self, envs: Environments, position: Position, population: Population) -> Collected:
-        n_seeds = len(self._seeds)
+        seeds = population.seeds
         actor = jax.device_put(population.state.model.actor)
         noise = self._draw_noise(actor, self._seeds, self._every_seed(population.iteration))
         noise = np.ascontiguousarray(np.swapaxes(noise, 0, 1))
-        obs = position.obs.reshape(n_seeds, -1, *position.obs.shape[1:])
+        obs = position.obs.reshape(len(seeds), -1, *position.obs.shape[1:])
         choose = self._choose_actions.prepare(actor, obs, noise[0])
-        return collect(envs, position, lambda obs, t: choose(actor, obs, noise[t]), self._n_steps, n_seeds)
+        return collect(envs, position, lambda obs, t: choose(actor, obs, noise[t]), self._n_steps, seeds)
 
     def update(self, population: Population, rollout: Rollout, config: Any) -> tuple[Population, Metrics]:
         numbers = jax.tree.map(self._every_seed, traced_config(config))

@@ -5,7 +5,7 @@ Shapes are those of one seed: `T` steps of `N` environments. A population adds a
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -13,7 +13,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 Key = PRNGKeyArray
-AnyArray = Array | np.ndarray
+if TYPE_CHECKING:
+    AnyArray = Any  # NumPy's arrays are taken wherever JAX takes them
+else:
+    AnyArray = Array | np.ndarray
 Scalar = Float[Array, ""] | np.floating[Any] | float
 Metrics = dict[str, Float[AnyArray, "..."]]
 """Scalars (or histories of them) by their tag, e.g. `train/value_loss`."""

@@ -27,7 +27,7 @@ from ppo_dice.networks import (
     StateValue,
 )
 from ppo_dice.normalization import Moments, Normalizer, empty_moments, init_normalizer, scale, update_moments
-from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, Rollout, register_config, Scalar
+from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, Rollout, Scalar, register_config
 
 register_config(PPOConfig)
 
@@ -70,7 +70,8 @@ def init(observation_shape: tuple[int, ...], actions: ActionKind, key: Key, conf
 
 
 def init_policy(
-    observation_shape: tuple[int, ...], actions: ActionKind, key: Key, config: PPOConfig) -> Policy:
+    observation_shape: tuple[int, ...], actions: ActionKind, key: Key, config: PPOConfig
+) -> Policy:
     """A Gaussian policy for continuous actions, a categorical one for discrete actions."""
     body = partial(_mlp, observation_shape, key=key, config=config, head_gain=config.policy_head_gain)
     if actions.counts:
@@ -113,9 +114,7 @@ def scale_rewards(
     along_steps = jax.vmap(discounted_returns_so_far, in_axes=(1, 1, 0, None), out_axes=(1, 0))
     returns, return_so_far = along_steps(rollout.reward, rollout.ended, state.return_so_far, config.gamma)
     moments = update_moments(state.model.return_moments, returns.reshape(-1))
-    state = replace(
-        state, model=replace(state.model, return_moments=moments), return_so_far=return_so_far
-    )
+    state = replace(state, model=replace(state.model, return_moments=moments), return_so_far=return_so_far)
     return state, scale(moments, rollout.reward, config.reward_clip)
 
 
@@ -206,7 +205,7 @@ def loss(
     if config.kl_penalty != "none":
         kl = jnp.mean(jax.vmap(lambda old, new: old.kl_divergence(new))(behaviour, new))
         total += kl_coef * kl
-        metrics |= {"train/kl_penalty": kl_coef * kl}
+        metrics |= {"train/kl_penalty": kl_coef * kl, "train/kl_coef": kl_coef}
     return total, metrics | {"train/loss": total}
 
 
@@ -239,7 +238,9 @@ def finish_iteration(
 
 
 def _optimizer(config: PPOConfig) -> optax.GradientTransformation:
-    clip = optax.identity() if config.max_grad_norm is None else optax.clip_by_global_norm(config.max_grad_norm)
+    clip = (
+        optax.identity() if config.max_grad_norm is None else optax.clip_by_global_norm(config.max_grad_norm)
+    )
     return optax.chain(clip, optax.scale_by_adam(eps=config.adam_eps), optax.scale(-config.learning_rate))
 
 
@@ -247,5 +248,8 @@ def _mlp(
     observation_shape: tuple[int, ...], n_out: int, key: Key, config: PPOConfig, head_gain: Scalar
 ) -> MLP:
     return MLP(
-        (*observation_shape, *config.hidden_sizes, n_out), key, activation=config.activation, head_gain=head_gain
+        (*observation_shape, *config.hidden_sizes, n_out),
+        key,
+        activation=config.activation,
+        head_gain=head_gain,
     )

@@ -24,7 +24,7 @@ def envpool_ids() -> list[str]:
 
 def unknown_environment(env_id: str, known: list[str]) -> str:
     """Return one sentence with the nearest names."""
-    nearest = difflib.get_close_matches(env_id, known, n=3, cutoff=0.6)
+    nearest = difflib.get_close_matches(env_id, sorted(set(known)), n=3, cutoff=0.6)
     if not nearest:
         return f"There is no environment {env_id!r}; `ppo-dice envs` lists all that are installed."
     return f"There is no environment {env_id!r}; did you mean {' or '.join(nearest)}?"

@@ -1,0 +1,54 @@
+"""Every command and every snippet of the documentation runs, shortened by one documented substitution."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+
+_spec = importlib.util.spec_from_file_location("commands", ROOT / "docs" / "commands.py")
+commands = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(commands)
+
+
+def runnable(page):
+    return any(language in ("sh", "python") for language, _ in commands.blocks(ROOT / page))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)])
+def test_every_block_of_the_page_runs(page):
+    commands.run_apart(ROOT / page)  # raises where a block fails
+
+
+def test_the_substitution_cuts_what_is_long_and_keeps_what_is_short():
+    pairs = {
+        "ppo-dice train X --seeds 10 --total-timesteps 1_000_000": "ppo-dice train X --seeds 2 --total-timesteps 4096",
+        "agent.learn(500)": "agent.learn(500)",
+        "PPO(env, seeds=10).evaluate(episodes=20)": "PPO(env, seeds=2).evaluate(episodes=2)",
+    }
+    for long, short in pairs.items():
+        assert commands.shorten(long) == short
+
+
+def test_the_pages_build_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "docs", str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_metric_is_explained_on_the_page_of_its_algorithm(tmp_path):
+    from ppo_dice import PPO
+
+    metrics = set()
+    for settings in ({}, {"kl_penalty": "adaptive", "target_kl": 0.1}):
+        run = tmp_path / str(len(settings))
+        PPO("CartPole-v1", **settings).learn(256 * 3, out=run)
+        metrics |= set(re.findall(r'"(\w+/\w+)":', (run / "metrics.jsonl").read_text()))
+    page = (ROOT / "docs" / "algorithms" / "ppo.md").read_text()
+    explained = set(re.findall(r"`((?:rollout|train|policy|time)/\w+)`", page))
+    assert metrics == explained
