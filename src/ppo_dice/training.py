@@ -155,7 +155,7 @@ class _Stages:
         noise = np.ascontiguousarray(np.swapaxes(noise, 0, 1))
         obs = position.obs.reshape(len(seeds), -1, *position.obs.shape[1:])
         choose = self._choose_actions.prepare(actor, obs, noise[0])
-        return collect(envs, position, lambda obs, t: choose(actor, obs, noise[t]), self._n_steps, seeds)
+        return collect(envs, position, lambda obs, t: choose(obs, noise[t]), self._n_steps, seeds)
 
     def update(self, population: Population, rollout: Rollout, config: Any) -> tuple[Population, Metrics]:
         numbers = jax.tree.map(self._every_seed, traced_config(config))

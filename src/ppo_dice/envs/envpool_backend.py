@@ -75,7 +75,8 @@ class EnvPoolEnvironments:
         self._elapsed += 1
         truncated = truncated | (self._elapsed >= self._limit)
         final_obs = self._flatten(observations)
-        obs = self._restart(terminated | truncated, final_obs)
+        ended = terminated | truncated
+        obs = self._restart(ended, final_obs) if ended.any() else final_obs
         return Step(obs, reward.astype(np.float64), terminated, truncated, final_obs)
 
     def close(self) -> None:
@@ -86,8 +87,6 @@ class EnvPoolEnvironments:
         self, ended: Bool[np.ndarray, " n"], final_obs: Float32[np.ndarray, "n O"]
     ) -> Float32[np.ndarray, "n O"]:
         copies = np.flatnonzero(ended).astype(np.int32)
-        if len(copies) == 0:
-            return final_obs
         observations, info = self._pool.reset(copies)
         obs = final_obs.copy()
         obs[info["env_id"]] = self._flatten(observations)

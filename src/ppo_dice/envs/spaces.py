@@ -132,7 +132,7 @@ def _box_converter(space: spaces.Box) -> Callable[[Shaped[np.ndarray, "n A"]], n
 
     def convert(actions: Shaped[np.ndarray, "n A"]) -> np.ndarray:
         # A control cost must be paid for the force that is applied, not for the one wished for.
-        clipped: np.ndarray = np.clip(actions, low, high)
+        clipped: np.ndarray = np.minimum(np.maximum(actions, low), high)  # faster than np.clip
         return clipped.astype(dtype, copy=False).reshape(len(actions), *shape)
 
     return convert
