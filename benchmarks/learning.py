@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+
 from ppo_dice.reports.learning_curve import read_curve
 
 ENVS = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5")
 PRESETS = {"default": "#0072b2", "published": "#d55e00"}
-# Mean and standard deviation over 10 seeds, from the raw logs of the code base the paper started from (gym v2).
+# Mean and standard deviation over seeds, from the raw logs of the paper's own code base (gym v2).
 BASELINE = {"Hopper-v5": (2267, 639), "HalfCheetah-v5": (3115, 1354), "Walker2d-v5": (3597, 894)}
 BASELINE_SEEDS = 10
 HERE = Path(__file__).parent

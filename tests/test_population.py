@@ -1,4 +1,6 @@
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -41,6 +43,21 @@ def test_stack_and_unstack_are_inverse():
     for k, tree in enumerate(unstack(stacked)):
         np.testing.assert_array_equal(tree["a"], trees[k]["a"])
         np.testing.assert_array_equal(select(stacked, k)["b"], trees[k]["b"])
+
+
+class Scaled(eqx.Module):
+    weight: jax.Array
+    factor: float = eqx.field(static=True)
+
+
+@pytest.mark.parametrize("kind", [OverSeeds, FusedOverSeeds])
+def test_what_is_static_is_never_mistaken(kind):
+    over = kind(lambda module, x: module.weight * module.factor * x, CompileClock())
+    x = np.ones(2, np.float32)
+    for factor in (2.0, 3.0, 2.0):
+        module = Scaled(jnp.ones(2), factor)
+        result = over(module, x) if kind is OverSeeds else over.prepare(module, x)(x)
+        np.testing.assert_array_equal(result, factor * x)
 
 
 @pytest.mark.parametrize("kind", [OverSeeds, FusedOverSeeds])

@@ -1,5 +1,6 @@
 """Collect → update, all seeds at once: a generator of iterations that knows nothing of files."""
 
+import functools
 import math
 import time
 from collections import deque
@@ -100,7 +101,7 @@ def train(
 
     Seed k draws from the key (k, iteration) only, so what it does depends on nothing but itself.
     """
-    stages = _Stages(algorithm, config, population.seeds)
+    stages = _stages(algorithm, config.n_steps, config.n_envs)
     windows = [ReturnWindow() for _ in population.seeds]
     position = start(envs)
     n_iterations = n_iterations_for(total_timesteps, config)
@@ -131,15 +132,14 @@ def n_iterations_for(total_timesteps: int, config: Any) -> int:
 
 
 class _Stages:
-    """The compiled parts of an iteration, for every seed of the population."""
+    """The compiled parts of an iteration, for every seed of a population."""
 
-    def __init__(self, algorithm: Algorithm, config: Any, seeds: tuple[int, ...]) -> None:
+    def __init__(self, algorithm: Algorithm, n_steps: int, n_envs: int) -> None:
         self.clock = CompileClock()
-        self._n_steps = config.n_steps
-        self._seeds = np.asarray(seeds, np.uint32)
+        self._n_steps = n_steps
 
         def draw_noise(actor: Actor, seed: Any, iteration: Any) -> Any:
-            return actor.policy.noise(_key(seed, iteration, 0), (config.n_steps, config.n_envs))
+            return actor.policy.noise(_key(seed, iteration, 0), (n_steps, n_envs))
 
         def update(state: Any, rollout: Rollout, seed: Any, iteration: Any, config: Any) -> Any:
             return algorithm.update(state, rollout, _key(seed, iteration, 1), config)
@@ -149,23 +149,29 @@ class _Stages:
         self._update = OverSeeds(update, self.clock)
 
     def collect(self, envs: Environments, position: Position, population: Population) -> Collected:
-        seeds = population.seeds
         actor = jax.device_put(population.state.model.actor)
-        noise = self._draw_noise(actor, self._seeds, self._every_seed(population.iteration))
+        noise = self._draw_noise(actor, *_seeds_and_iteration(population))
         noise = np.ascontiguousarray(np.swapaxes(noise, 0, 1))
-        obs = position.obs.reshape(len(seeds), -1, *position.obs.shape[1:])
+        obs = position.obs.reshape(len(population.seeds), -1, *position.obs.shape[1:])
         choose = self._choose_actions.prepare(actor, obs, noise[0])
-        return collect(envs, position, lambda obs, t: choose(obs, noise[t]), self._n_steps, seeds)
+        return collect(envs, position, lambda obs, t: choose(obs, noise[t]), self._n_steps, population.seeds)
 
     def update(self, population: Population, rollout: Rollout, config: Any) -> tuple[Population, Metrics]:
-        numbers = jax.tree.map(self._every_seed, traced_config(config))
-        iteration = self._every_seed(population.iteration)
-        state, metrics = self._update(population.state, rollout, self._seeds, iteration, numbers)
+        n_seeds = len(population.seeds)
+        numbers = jax.tree.map(lambda number: np.full(n_seeds, number), traced_config(config))
+        state, metrics = self._update(population.state, rollout, *_seeds_and_iteration(population), numbers)
         return replace(population, state=state, iteration=population.iteration + 1), metrics
 
-    def _every_seed(self, value: Any) -> Any:
-        dtype = np.uint32 if isinstance(value, int) else np.float32
-        return np.full(len(self._seeds), value, dtype)
+
+@functools.cache
+def _stages(algorithm: Algorithm, n_steps: int, n_envs: int) -> _Stages:
+    """Kept for the life of the process, so that a second run of the same shapes compiles nothing."""
+    return _Stages(algorithm, n_steps, n_envs)
+
+
+def _seeds_and_iteration(population: Population) -> tuple[Any, Any]:
+    seeds = np.asarray(population.seeds, np.uint32)
+    return seeds, np.full_like(seeds, population.iteration)
 
 
 class _Lap:
