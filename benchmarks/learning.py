@@ -1,10 +1,11 @@
 """The learning table and picture of the documentation, from the folders of finished runs.
 
-    for env in Hopper-v5 HalfCheetah-v5 Walker2d-v5; do for preset in default published; do
-      ppo-dice train $env --algo ppo --preset $preset --seeds 10 --total-timesteps 1_000_000 \
-        --out runs/learning/$env-$preset
-    done; done
-    python benchmarks/learning.py runs/learning
+for env in Hopper-v5 HalfCheetah-v5 Walker2d-v5; do
+  train="ppo-dice train $env --algo ppo --seeds 10 --total-timesteps 1_000_000"
+  $train --out runs/learning/$env-default
+  $train --out runs/learning/$env-small-head --policy-head-gain 0.01
+done
+python benchmarks/learning.py runs/learning
 """
 
 import json
@@ -17,7 +18,7 @@ from matplotlib.figure import Figure
 from ppo_dice.reports.learning_curve import read_curve
 
 ENVS = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5")
-PRESETS = {"default": "#0072b2", "published": "#d55e00"}
+VARIANTS = {"default": "#0072b2", "small-head": "#d55e00"}
 # Mean and standard deviation over seeds, from the raw logs of the paper's own code base (gym v2).
 BASELINE = {"Hopper-v5": (2267, 639), "HalfCheetah-v5": (3115, 1354), "Walker2d-v5": (3597, 894)}
 BASELINE_SEEDS = 10
@@ -28,15 +29,15 @@ PICTURE = HERE.parent / "docs" / "_static" / "learning_curves.png"
 
 def main(folder: Path) -> None:
     runs = {
-        (env, preset): folder / f"{env}-{preset}"
+        (env, variant): folder / f"{env}-{variant}"
         for env in ENVS
-        for preset in PRESETS
-        if (folder / f"{env}-{preset}" / "result.json").is_file()
+        for variant in VARIANTS
+        if (folder / f"{env}-{variant}" / "result.json").is_file()
     }
     finals = {key: final_returns(run) for key, run in runs.items()}
     RAW.parent.mkdir(exist_ok=True)
     RAW.write_text(
-        json.dumps({f"{e} {p}": describe(runs[e, p], v) for (e, p), v in finals.items()}, indent=2)
+        json.dumps({run.name: describe(run, finals[key]) for key, run in runs.items()}, indent=2) + "\n"
     )
     TABLE.write_text(table(finals))
     draw(runs)
@@ -57,11 +58,11 @@ def describe(run: Path, returns: np.ndarray) -> dict[str, object]:
 
 def table(finals: dict[tuple[str, str], np.ndarray]) -> str:
     lines = [
-        "| environment | `default` | `published` | the baseline's own logs |",
+        "| environment | `default` | `--policy-head-gain 0.01` | the baseline's own logs |",
         "|---|---|---|---|",
     ]
     for env in ENVS:
-        ours = [interval(finals[env, preset]) if (env, preset) in finals else "–" for preset in PRESETS]
+        ours = [interval(finals[env, variant]) if (env, variant) in finals else "–" for variant in VARIANTS]
         mean, deviation = BASELINE[env]
         theirs = f"{mean} ± {deviation / np.sqrt(BASELINE_SEEDS):.0f}"
         lines.append(f"| {env} | {' | '.join(ours)} | {theirs} |")
@@ -75,13 +76,13 @@ def interval(returns: np.ndarray) -> str:
 def draw(runs: dict[tuple[str, str], Path]) -> None:
     figure = Figure(figsize=(10.5, 3.4), layout="constrained")
     for axes, env in zip(figure.subplots(1, len(ENVS)), ENVS):
-        for preset, colour in PRESETS.items():
-            if (env, preset) not in runs:
+        for variant, colour in VARIANTS.items():
+            if (env, variant) not in runs:
                 continue
-            steps, returns = read_curve(runs[env, preset] / "metrics.jsonl")
+            steps, returns = read_curve(runs[env, variant] / "metrics.jsonl")
             mean = returns.mean(axis=1)
             error = returns.std(axis=1, ddof=1) / np.sqrt(returns.shape[1])
-            axes.plot(steps / 1e6, mean, color=colour, label=preset)
+            axes.plot(steps / 1e6, mean, color=colour, label=variant)
             axes.fill_between(steps / 1e6, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
         axes.axhline(BASELINE[env][0], color="0.4", linestyle="--", linewidth=1, label="baseline's logs, end")
         axes.set(title=env, xlabel="million steps per seed", ylim=(0, None))

@@ -79,8 +79,8 @@ class PPOConfig:
     """Widths of the hidden layers, of the policy and of the value each."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Non-linearity between the layers."""
-    policy_head_gain: float = 0.01
-    """Orthogonal gain of the policy's last layer; small means that the first policy acts alike everywhere."""
+    policy_head_gain: float = 1.0
+    """Orthogonal gain of the policy's last layer; a small one makes the first policy act alike everywhere."""
     log_std_init: float = 0.0
     """Initial logarithm of the standard deviation of continuous actions."""
 
