@@ -154,7 +154,10 @@ class _Stages:
         noise = np.ascontiguousarray(np.swapaxes(noise, 0, 1))
         obs = position.obs.reshape(len(population.seeds), -1, *position.obs.shape[1:])
         choose = self._choose_actions.prepare(actor, obs, noise[0])
-        return collect(envs, position, lambda obs, t: choose(obs, noise[t]), self._n_steps, population.seeds)
+        with envs.stepping():
+            return collect(
+                envs, position, lambda obs, t: choose(obs, noise[t]), self._n_steps, population.seeds
+            )
 
     def update(self, population: Population, rollout: Rollout, config: Any) -> tuple[Population, Metrics]:
         n_seeds = len(population.seeds)

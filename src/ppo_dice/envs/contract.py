@@ -9,6 +9,7 @@ restarted within the same step, so no transition of the stream is a phantom:
   on the time limit is still a termination.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -53,6 +54,10 @@ class Environments(Protocol):
 
     def step(self, actions: Shaped[np.ndarray, "n A"]) -> Step:
         """Step every copy with the policy's raw actions; bounds and offsets are applied here."""
+        ...
+
+    def stepping(self) -> AbstractContextManager[None]:
+        """Entered around a loop of steps, so that a backend can arrange its threads for it."""
         ...
 
     def close(self) -> None:

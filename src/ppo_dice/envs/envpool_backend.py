@@ -12,6 +12,7 @@ import importlib.metadata
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ppo_dice.envs.contract import EnvSpec, Step
 from ppo_dice.envs.gymnasium_make import refused_argument
 from ppo_dice.envs.names import envpool_ids, unknown_environment
 from ppo_dice.envs.spaces import action_converter, check_spaces, observation_flattener
+from ppo_dice.envs.threads import on_one_core, with_new_threads
 from ppo_dice.envs.worker_choice import cores
 from ppo_dice.errors import UserError
 
@@ -53,7 +55,8 @@ class EnvPoolEnvironments:
             "num_envs": len(seeds),
             "seed": list(seeds),
         }
-        self._pool: Any = self._make_pool()
+        self._pool: Any
+        self._pool, self._threads = with_new_threads(self._make_pool)
         self._is_fresh = True
         self._elapsed = np.zeros(len(seeds), np.int64)
         self._flatten = observation_flattener(self.spec.observation_space)
@@ -63,7 +66,7 @@ class EnvPoolEnvironments:
         """Start every copy on its own seed."""
         if not self._is_fresh:  # seeds are fixed when a pool is made: starting over takes a new one
             self.close()
-            self._pool = self._make_pool()
+            self._pool, self._threads = with_new_threads(self._make_pool)
         self._is_fresh = False
         self._elapsed[:] = 0
         observations, _ = self._pool.reset()
@@ -78,6 +81,10 @@ class EnvPoolEnvironments:
         ended = terminated | truncated
         obs = self._restart(ended, final_obs) if ended.any() else final_obs
         return Step(obs, reward.astype(np.float64), terminated, truncated, final_obs)
+
+    def stepping(self) -> AbstractContextManager[None]:
+        """Bring a single copy's thread to the caller's core; several copies are better spread."""
+        return on_one_core(self._threads if self.num_envs == 1 else frozenset())
 
     def close(self) -> None:
         """Stop the threads; EnvPool does so when the pool is no longer referred to."""

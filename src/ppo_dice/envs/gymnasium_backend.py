@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import gymnasium
@@ -72,6 +73,10 @@ class GymnasiumEnvironments:
             obs = final_obs.copy()
             obs[ended] = self._flatten([self._envs[copy].reset()[0] for copy in ended])
         return Step(obs, np.array(rewards, np.float64), terminated, truncated, final_obs)
+
+    def stepping(self) -> AbstractContextManager[None]:
+        """Nothing to arrange."""
+        return nullcontext()
 
     def close(self) -> None:
         """Close the copies; an environment made by the caller stays the caller's to close."""

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any, NamedTuple
 
 import cloudpickle
@@ -86,6 +87,10 @@ class WorkerEnvironments:
         """Step every copy and restart those whose episode ended."""
         messages = [pickle.dumps(("step", actions[part]), protocol=5) for part in self._parts]
         return Step(*(np.concatenate(field) for field in zip(*self._exchange(messages))))
+
+    def stepping(self) -> AbstractContextManager[None]:
+        """Nothing to arrange."""
+        return nullcontext()
 
     def close(self) -> None:
         """End the workers."""
