@@ -18,10 +18,12 @@ def test_threads_are_together_within_the_block_and_free_after_it():
     try:
         assert new == {thread.native_id}
         before = {t: os.sched_getaffinity(t) for t in (0, thread.native_id)}
-        with pytest.raises(ZeroDivisionError), on_one_core(new):
+        with on_one_core(new):
             here, there = os.sched_getaffinity(0), os.sched_getaffinity(thread.native_id)
             assert len(here) == 1
             assert here == there
+        assert {t: os.sched_getaffinity(t) for t in before} == before
+        with pytest.raises(ZeroDivisionError), on_one_core(new):
             1 / 0  # noqa: B018
         assert {t: os.sched_getaffinity(t) for t in before} == before
     finally:
