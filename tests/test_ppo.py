@@ -44,6 +44,7 @@ def make_rollout(state: ppo.PPOState, config: PPOConfig, seed: int = 0) -> Rollo
         reward=jnp.asarray(rng.normal(1, 2, size=(steps, envs)).astype(np.float32)),
         terminated=jnp.asarray(terminated),
         truncated=jnp.asarray(truncated),
+        elapsed=jnp.zeros((steps, envs), jnp.int32),
     )
 
 

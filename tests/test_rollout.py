@@ -36,6 +36,7 @@ def test_the_rollout_holds_what_happened():
     assert rollout.obs.shape == (2, 6, 2, 1)
     np.testing.assert_array_equal(rollout.obs[0, :, 0, 0], [0, 1, 2, 0, 1, 2])
     np.testing.assert_array_equal(np.stack(asked, 1), rollout.obs[:, :-1])
+    np.testing.assert_array_equal(rollout.elapsed[1, :, 0], [0, 1, 2, 0, 1])
     np.testing.assert_array_equal(rollout.terminated[1, :, 1], [False, False, True, False, False])
     assert not rollout.truncated.any()
     np.testing.assert_array_equal(rollout.final_obs[0, :, 0, 0], [0, 0, 3, 0, 0])
@@ -50,6 +51,7 @@ def test_the_rollout_holds_what_happened():
     # The next rollout goes on in the middle of the episode.
     later = collect(envs, collected.position, choose, 1, (7, 8))
     assert [e.ret for e in later.episodes] == [60.0, 60.0, 61.0, 61.0]
+    assert later.rollout.elapsed.tolist() == [[[2, 2]], [[2, 2]]]
 
 
 def test_a_rollout_stays_as_it_was_when_the_next_is_collected():

@@ -29,6 +29,7 @@ from ppo_dice.envs.seeding import Purpose
 from ppo_dice.envs.spaces import stack_observations
 from ppo_dice.errors import UserError
 from ppo_dice.evaluation import Evaluation, copies_per_seed, evaluate
+from ppo_dice.interrupts import interrupts_wait
 from ppo_dice.population import stack, unstack
 from ppo_dice.presets import preset as make_preset
 from ppo_dice.progress import progress_display
@@ -98,15 +99,17 @@ class Agent:
         try:
             with progress_display(last_iteration * self.config.batch_size, enabled=progress_bar) as display:
                 for iteration in train(self._algorithm, envs, self.population, self.config, total_timesteps):
-                    self._note(iteration)
-                    if folder:
-                        folder.record(iteration, self.save)
+                    with interrupts_wait():  # the agent and the folder tell the same story
+                        self._note(iteration)
+                        if folder:
+                            folder.record(iteration, self.save)
                     display.show(iteration)
         finally:
-            envs.close()
-            if folder:
-                complete = self.population.iteration == last_iteration
-                folder.finish(self.save, self.final_return, complete=complete)
+            with interrupts_wait():
+                envs.close()
+                if folder:
+                    complete = self.population.iteration == last_iteration
+                    folder.finish(self.save, self.final_return, complete=complete)
         return self
 
     def predict(

@@ -75,6 +75,7 @@ def collect(
     reward = np.empty((n_members, n_steps, n_envs), np.float32)
     terminated = np.empty((n_members, n_steps, n_envs), bool)
     truncated = np.empty((n_members, n_steps, n_envs), bool)
+    elapsed = np.empty((n_members, n_steps, n_envs), np.int32)
     actions: list[Any] = []
     episodes: list[Episode] = []
     env_seconds = act_seconds = 0.0
@@ -85,6 +86,7 @@ def collect(
     for t in range(n_steps):
         before = time.perf_counter()
         all_obs[:, t] = by_seed(obs)
+        elapsed[:, t] = by_seed(episode_length)
         action = np.asarray(choose(by_seed(obs), t))
         between = time.perf_counter()
         step = envs.step(action.reshape(n_members * n_envs, -1))
@@ -110,7 +112,7 @@ def collect(
     _refuse_non_finite("reward", reward, seeds)
     _refuse_non_finite("observation", all_obs, seeds)
     _refuse_non_finite("final observation", final_obs, seeds)
-    rollout = Rollout(all_obs, final_obs, np.stack(actions, axis=1), reward, terminated, truncated)
+    rollout = Rollout(all_obs, final_obs, np.stack(actions, axis=1), reward, terminated, truncated, elapsed)
     new_position = Position(obs, episode_return, episode_length)
     return Collected(rollout, new_position, episodes, env_seconds, act_seconds)
 

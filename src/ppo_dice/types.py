@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 Key = PRNGKeyArray
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Rollout(eqx.Module):
 
     `obs` [T + 1, N, *O] is what the policy saw at every step, and after the last. Where an episode ended at
     step t, `obs[t + 1]` is the first observation of the *next* episode, and `final_obs[t]` [N, *O] holds the
-    true next one (elsewhere it is zero). `action` is the sampled one, before any clipping.
+    true next one (elsewhere it is zero). `action` is the sampled one, before any clipping. `elapsed` counts
+    the steps of the episode before this one.
     """
 
     obs: Shaped[AnyArray, "..."]
@@ -38,6 +39,7 @@ class Rollout(eqx.Module):
     reward: Float[AnyArray, "*S T N"]
     terminated: Bool[AnyArray, "*S T N"]
     truncated: Bool[AnyArray, "*S T N"]
+    elapsed: Int[AnyArray, "*S T N"]
 
     @property
     def ended(self) -> Bool[AnyArray, "*S T N"]:

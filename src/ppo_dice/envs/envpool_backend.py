@@ -23,7 +23,7 @@ from ppo_dice.envs.contract import EnvSpec, Step
 from ppo_dice.envs.gymnasium_make import refused_argument
 from ppo_dice.envs.names import envpool_ids, unknown_environment
 from ppo_dice.envs.spaces import action_converter, check_spaces, observation_flattener
-from ppo_dice.envs.threads import on_one_core, with_new_threads
+from ppo_dice.envs.threads import Placement, with_new_threads
 from ppo_dice.envs.worker_choice import cores
 from ppo_dice.errors import UserError
 
@@ -57,6 +57,7 @@ class EnvPoolEnvironments:
         }
         self._pool: Any
         self._pool, self._threads = with_new_threads(self._make_pool)
+        self._placement = Placement()
         self._is_fresh = True
         self._elapsed = np.zeros(len(seeds), np.int64)
         self._flatten = observation_flattener(self.spec.observation_space)
@@ -83,8 +84,8 @@ class EnvPoolEnvironments:
         return Step(obs, reward.astype(np.float64), terminated, truncated, final_obs)
 
     def stepping(self) -> AbstractContextManager[None]:
-        """Bring a single copy's thread to the caller's core; several copies are better spread."""
-        return on_one_core(self._threads if self.num_envs == 1 else frozenset())
+        """Run the threads where they turn out to be quickest."""
+        return self._placement.chosen(self._threads)
 
     def close(self) -> None:
         """Stop the threads; EnvPool does so when the pool is no longer referred to."""
