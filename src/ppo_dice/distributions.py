@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
+from ppo_dice.errors import UserError
 from ppo_dice.types import Key
 
 LOG_2PI = float(np.log(2 * np.pi))
+LARGEST_ENUMERATION = 256
 IMPOSSIBLE = -1e9
 """Logit of a category that does not exist; finite, so that 0 · log 0 stays 0 in values and gradients."""
 
@@ -42,6 +44,10 @@ class Distribution(Protocol):
 
     def kl_divergence(self, other: Any) -> Float[Array, ""]:
         """KL(self‖other), in closed form."""
+        ...
+
+    def support(self, noise: Float[Array, "M ..."]) -> tuple[Shaped[Array, "J A"], Float[Array, " J"]]:
+        """Actions and weights whose weighted sum stands for an expectation, differentiable in the policy."""
         ...
 
 
@@ -77,6 +83,10 @@ class DiagonalGaussian(eqx.Module):
         distance = (self.mean - other.mean) * jnp.exp(-other.log_std)
         return jnp.sum(0.5 * (jnp.exp(2 * log_ratio) + distance**2 - 1) - log_ratio)
 
+    def support(self, noise: Float[Array, "M A"]) -> tuple[Float[Array, "M A"], Float[Array, " M"]]:
+        """The reparametrised samples of this noise, equally weighted."""
+        return jax.vmap(self.sample)(noise), jnp.full(len(noise), 1 / len(noise), self.mean.dtype)
+
 
 class Categorical(eqx.Module):
     """Independent categorical variables, one per component of the action.
@@ -107,6 +117,12 @@ class Categorical(eqx.Module):
         """Σ p (log p − log q)."""
         return jnp.sum(self.probs * (self.log_probs - other.log_probs))
 
+    def support(self, noise: Any) -> tuple[Int[Array, "J D"], Float[Array, " J"]]:
+        """Every joint action with its probability; nothing is left to the noise."""
+        joint = joint_actions(*self.logits.shape)
+        components = jnp.arange(joint.shape[1])
+        return jnp.asarray(joint), jnp.exp(jnp.sum(self.log_probs[components, joint], axis=-1))
+
     @property
     def log_probs(self) -> Float[Array, "D K"]:
         """Normalised logits."""
@@ -121,6 +137,17 @@ class Categorical(eqx.Module):
 def kl_divergence(p: AnyDistribution, q: AnyDistribution) -> Float[Array, ""]:
     """KL(p‖q) in closed form."""
     return p.kl_divergence(q)
+
+
+def joint_actions(n_components: int, n_categories: int) -> Int[np.ndarray, "J D"]:
+    """Every combination of categories, a row each."""
+    count = n_categories**n_components
+    if count > LARGEST_ENUMERATION:
+        raise UserError(
+            f"{count:,} joint actions are too many to sum over; at most {LARGEST_ENUMERATION} are supported."
+        )
+    grid = np.indices((n_categories,) * n_components, dtype=np.int32)
+    return grid.reshape(n_components, -1).T
 
 
 def gaussian_noise(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
