@@ -1,4 +1,4 @@
-"""The command line: `ppo-dice train | evaluate | envs | presets | info`.
+"""The command line: `ppo-dice train | evaluate | envs | presets | theory | info`.
 
 Nothing heavy is imported before it is known that there is work to do.
 """
@@ -28,6 +28,7 @@ usage: ppo-dice COMMAND [options]
   evaluate RUN     run a trained population for whole episodes
   envs [TEXT]      list environments whose name contains TEXT
   presets [ENV]    show the settings of every preset
+  theory           measure bounds and estimators where the truth is known exactly
   info             versions, backends and devices, for a bug report
 
 `ppo-dice COMMAND --help` shows the options of a command.  ppo-dice {__version__}
@@ -93,6 +94,14 @@ class PresetsOptions:
 
 
 @dataclass(frozen=True)
+class TheoryOptions:
+    """Run the laboratory: bounds, updates and estimators on systems whose divergences are known exactly."""
+
+    out: Path = Path("theory")
+    """Folder for theory.json, a picture of each experiment, and index.html, which shows them all."""
+
+
+@dataclass(frozen=True)
 class InfoOptions:
     """Show versions, backends and devices, for a bug report."""
 
@@ -109,6 +118,7 @@ def run(arguments: list[str]) -> int:
         "evaluate": _evaluate,
         "envs": _envs,
         "presets": _presets,
+        "theory": _theory,
         "info": _info,
     }
     if not arguments or arguments[0] in ("-h", "--help", "help"):
@@ -243,6 +253,21 @@ def _presets(arguments: list[str]) -> int:
         for setting in columns["default"]:
             values = "".join(f"{columns[name][setting]!s:>14}" for name in PRESET_NAMES)
             print(f"  {setting:24}{values}")
+    return 0
+
+
+def _theory(arguments: list[str]) -> int:
+    out = tyro.cli(TheoryOptions, args=arguments, prog="ppo-dice theory").out
+    _prepare_jax()
+    from ppo_dice.reports.theory import build_report, summary
+    from ppo_dice.theory import run as run_laboratory
+
+    began = time.perf_counter()
+    run_laboratory(out, progress=lambda line: print(line, flush=True))
+    page = build_report(out)
+    print(f"done in {time.perf_counter() - began:.0f} s")
+    print(summary(out))
+    print(f"pictures, tables and what to see in them: {page}")
     return 0
 
 
