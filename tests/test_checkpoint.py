@@ -44,6 +44,13 @@ def test_foreign_and_future_files_are_refused(path):
         read_description(path)
 
 
+@pytest.mark.parametrize("description", ["{}", "[]", "{torn", '{"format_version": null}'])
+def test_a_damaged_description_is_refused(path, description):
+    save_file({"a": np.zeros(1)}, path, {"ppo_dice": description})
+    with pytest.raises(UserError, match="has a description that cannot be read"):
+        read_description(path)
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(path, monkeypatch):
     before = path.read_bytes()
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))

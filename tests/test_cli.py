@@ -170,6 +170,14 @@ def test_nothing_is_overwritten(finished, capsys):
     assert before == {path: path.stat().st_mtime_ns for path in run.rglob("*")}
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "metrics.jsonl", "tensorboard", "result.json"])
+def test_a_file_that_a_run_would_write_is_not_overwritten(name, tmp_path, capsys):
+    (tmp_path / name).write_text("precious")
+    assert cli.run(["train", "CartPole-v1", "--out", str(tmp_path)]) == 2
+    assert f"{tmp_path} already holds {name}, which a run would write" in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "precious")]
+
+
 MISTAKES = {
     "Hoper-v5": "There is no environment 'Hoper-v5'; did you mean Hopper-v5",
     "--seed 3 CartPole-v1": "The environment comes first: ppo-dice train ENV",
@@ -184,6 +192,7 @@ MISTAKES = {
     'CartPole-v1 --env-kwargs {"colour":1} --backend gymnasium': "colour",
     "CartPole-v1 --backend nowhere": "nowhere",
     "Hopper-v5 --out /proc/run": "/proc/run cannot be written",
+    f"CartPole-v1 --out {'long' * 100}": "cannot be a run's folder: File name too long.",
     "no_such_module:Mine-v0": "no_such_module",
     "Pong-v5": "ixel",
 }

@@ -1,5 +1,6 @@
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -30,20 +31,34 @@ def test_lines_give_return_speed_and_time_left(capsys, monkeypatch):
     assert last.startswith("step 1,000 of 1,000   return 3.0")
 
 
-def test_a_terminal_gets_a_bar(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
+
+def terminal_of(columns, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
+    return terminal
+
+
+def test_a_terminal_gets_a_bar(monkeypatch):
+    terminal = terminal_of(160, monkeypatch)
     with progress_display(1000, enabled=True) as display:
         display.show(iteration(500, 7.25))
     text = terminal.getvalue()
     for part in ("training", "500/1000", "return 7.2", "1,234 steps/s", "left"):
         assert part in text
+
+
+def test_a_narrow_terminal_shortens_the_bar_and_no_number(monkeypatch):
+    terminal = terminal_of(80, monkeypatch)
+    with progress_display(1_000_000, enabled=True) as display:
+        display.show(iteration(500_000, 1234.5))
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.getvalue())
+    assert " 500000/1000000 return 1234.5 1,234 steps/s 0:00:00 left -:--:--" in text
 
 
 def test_silence(capsys):

@@ -72,6 +72,12 @@ def test_a_number_that_is_not_finite_is_named(tmp_path):
     assert agent.population.iteration == 1
 
 
+def test_a_number_that_is_not_finite_ends_an_evaluation():
+    agent = PPO(Broken, seed=3, seeds=2, n_steps=64, n_minibatches=1, workers=0)
+    with pytest.raises(UserError, match=r"a reward that is not finite \(nan\), to seed 3 after 101 steps"):
+        agent.evaluate(1)
+
+
 def test_a_time_limit_is_no_termination():
     envs = make_envs(lambda: Endless(limit=2), environment_seeds(0, 1), workers=0)
     rollout = collect(envs, start(envs), lambda obs, t: np.zeros((1, 1, 1), np.int32), 4, (0,)).rollout

@@ -74,10 +74,13 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise UserError(f"{path} is not a whole model file ({error}); it may be torn or truncated.") from None
     if "ppo_dice" not in header:
         raise UserError(f"{path} is a safetensors file, but was not written by ppo-dice.")
-    description = json.loads(header["ppo_dice"])
-    if description["format_version"] > FORMAT_VERSION:
+    try:
+        description = json.loads(header["ppo_dice"])
+        version = int(description["format_version"])
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path} has a description that cannot be read; the file is damaged.") from None
+    if version > FORMAT_VERSION:
         raise UserError(
-            f"{path} has format {description['format_version']}, but this version reads up to "
-            f"{FORMAT_VERSION}; upgrade ppo-dice."
+            f"{path} has format {version}, but this version reads up to {FORMAT_VERSION}; upgrade ppo-dice."
         )
     return description, arrays

@@ -9,6 +9,7 @@ import numpy as np
 
 from ppo_dice.envs.contract import Environments
 from ppo_dice.population import CompileClock, FusedOverSeeds
+from ppo_dice.rollout import non_finite
 from ppo_dice.types import Actor
 
 MAX_COPIES = 64
@@ -73,10 +74,12 @@ def evaluate(
     executable = choose.prepare(actor, obs.reshape(shape), seed_array, np.zeros_like(seed_array))
     t = 0
     while any(len(done) < wanted for done, wanted in zip(returns, quota)):
+        _refuse_non_finite("an observation", obs, seeds, t)
         time_step = np.full_like(seed_array, t)
         action = np.asarray(executable(obs.reshape(shape), seed_array, time_step))
         step = envs.step(action.reshape(len(quota), -1))
         obs, t = step.obs, t + 1
+        _refuse_non_finite("a reward", step.reward, seeds, t)
         episode_return += step.reward
         episode_length += 1
         over = step.terminated | step.truncated | (episode_length >= MAX_EPISODE_STEPS)
@@ -94,6 +97,13 @@ def _act(actor: Actor, obs: Any, seed: Any, t: Any, *, deterministic: bool) -> A
         return jax.vmap(lambda distribution: distribution.mode())(distributions)
     noise = actor.policy.noise(jax.random.fold_in(jax.random.key(seed), t), obs.shape[:1])
     return jax.vmap(lambda distribution, n: distribution.sample(n))(distributions, noise)
+
+
+def _refuse_non_finite(what: str, values: np.ndarray, seeds: tuple[int, ...], t: int) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        member = int(np.argwhere(~finite)[0][0]) * len(seeds) // len(values)
+        raise non_finite(what, values[~finite][0], f"seed {seeds[member]} after {t} steps of the evaluation")
 
 
 def _by_seed(rows: list[list[Any]], seeds: tuple[int, ...]) -> dict[int, list[Any]]:

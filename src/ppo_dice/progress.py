@@ -2,6 +2,7 @@
 
 import sys
 import time
+from functools import partial
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
@@ -99,16 +100,18 @@ class _Bar(_Silence):
             TimeElapsedColumn,
             TimeRemainingColumn,
         )
+        from rich.table import Column
 
+        whole = partial(Column, no_wrap=True)  # a narrow terminal shortens the bar and no number
         self._progress = Progress(
             TextColumn("[bold]training"),
             BarColumn(),
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=whole()),
             TextColumn("return {task.fields[ret]}"),
             TextColumn("{task.fields[speed]}"),
-            TimeElapsedColumn(),
+            TimeElapsedColumn(table_column=whole()),
             TextColumn("left"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(table_column=whole()),
             console=Console(stderr=True),
         )
         self._task = self._progress.add_task("training", total=total_steps, ret="–", speed="compiling")

@@ -109,9 +109,9 @@ def collect(
             episode_return[row], episode_length[row] = 0.0, 0
     all_obs[:, n_steps] = by_seed(obs)
 
-    _refuse_non_finite("reward", reward, seeds)
-    _refuse_non_finite("observation", all_obs, seeds)
-    _refuse_non_finite("final observation", final_obs, seeds)
+    _refuse_non_finite("a reward", reward, seeds)
+    _refuse_non_finite("an observation", all_obs, seeds)
+    _refuse_non_finite("a final observation", final_obs, seeds)
     rollout = Rollout(all_obs, final_obs, np.stack(actions, axis=1), reward, terminated, truncated, elapsed)
     new_position = Position(obs, episode_return, episode_length)
     return Collected(rollout, new_position, episodes, env_seconds, act_seconds)
@@ -121,7 +121,12 @@ def _refuse_non_finite(what: str, values: Shaped[np.ndarray, "S ..."], seeds: Se
     finite = np.isfinite(values)
     if not finite.all():
         member, step = (int(index) for index in np.argwhere(~finite)[0][:2])
-        raise UserError(
-            f"The environment returned a {what} that is not finite ({values[~finite][0]}), to seed "
-            f"{seeds[member]} at step {step + 1} of the rollout; mend the environment or its wrappers."
-        )
+        raise non_finite(what, values[~finite][0], f"seed {seeds[member]} at step {step + 1} of the rollout")
+
+
+def non_finite(what: str, value: Any, whose: str) -> UserError:
+    """What to tell a user whose environment returned a number that is not finite."""
+    return UserError(
+        f"The environment returned {what} that is not finite ({value}), to {whose}; "
+        "mend the environment or its wrappers."
+    )

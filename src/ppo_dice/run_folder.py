@@ -111,12 +111,25 @@ def device() -> dict[str, Any]:
 
 
 def _check_free(path: Path) -> None:
-    if (path / CONFIG_FILE).exists():
-        raise UserError(f"{path} already holds a run; choose another folder with --out (out=…).")
-    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    try:
+        existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    except OSError as error:  # a name that is too long, perhaps
+        raise UserError(f"{path} cannot be a run's folder: {error.strerror}.") from None
     if not existing.is_dir():
         raise UserError(f"{path} cannot be a run's folder, because {existing} is a file.")
+    _check_nothing_to_overwrite(path)
     try:  # permissions do not tell all: the file system may be read-only, or full
         tempfile.TemporaryDirectory(dir=existing).cleanup()
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror} in {existing}.") from None
+
+
+def _check_nothing_to_overwrite(path: Path) -> None:
+    elsewhere = "choose another folder with --out (out=…)"
+    if (path / CONFIG_FILE).exists():
+        raise UserError(f"{path} already holds a run; {elsewhere}.")
+    from ppo_dice.recording import EPISODES_FILE, METRICS_FILE, TENSORBOARD_FOLDER
+
+    for name in (MODEL_FILE, METRICS_FILE, EPISODES_FILE, TENSORBOARD_FOLDER, RESULT_FILE, CURVE_FILE):
+        if (path / name).exists():
+            raise UserError(f"{path} already holds {name}, which a run would write; {elsewhere}.")

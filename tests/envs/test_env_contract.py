@@ -9,6 +9,7 @@ from env_probes import Counter, Noise, equal, stream
 from gymnasium.wrappers import TimeLimit
 
 from ppo_dice.envs import Environments, environment_seeds, make_envs
+from ppo_dice.errors import UserError
 
 pytest.importorskip("envpool")
 
@@ -191,3 +192,21 @@ def test_an_environment_object_is_one_copy_and_stays_open() -> None:
     assert equal(stream(envs, 20), stream(make_envs(Noise, [3]), 20))
     envs.close()
     assert not env.closed
+
+
+class Growing(Counter):
+    """From the second step on, observes more than it declares."""
+
+    def _observation(self) -> np.ndarray:
+        return np.zeros(4 if self.steps > 1 else 2, np.float64)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_an_observation_that_changes_its_shape_is_refused(copies: int) -> None:
+    envs = make_envs(Growing, environment_seeds(0, copies), workers=0)
+    envs.reset()
+    envs.step(actions(envs, 0.0))
+    with pytest.raises(
+        UserError, match=r"Growing returned an observation of shape \(4,\), .* declares \(2,\)"
+    ):
+        envs.step(actions(envs, 0.0))

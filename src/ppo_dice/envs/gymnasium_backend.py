@@ -56,8 +56,7 @@ class GymnasiumEnvironments:
     def reset(self) -> Float32[np.ndarray, "n O"]:
         """Start every copy on its own seed."""
         observations = [env.reset(seed=seed)[0] for env, seed in zip(self._envs, self._seeds)]
-        for observation in observations:
-            check_observation(self.spec.observation_space, observation, self.spec.id)
+        self._check(observations)
         return self._flatten(observations)
 
     def step(self, actions: Shaped[np.ndarray, "n A"]) -> Step:
@@ -86,7 +85,18 @@ class GymnasiumEnvironments:
         self._envs = []
 
     def _flatten(self, observations: list[Any]) -> Float32[np.ndarray, "n O"]:
-        return self._flatten_batch(stack_observations(self.spec.observation_space, observations))
+        try:
+            flat = self._flatten_batch(stack_observations(self.spec.observation_space, observations))
+        except (IndexError, KeyError, TypeError, ValueError):
+            self._check(observations)  # says in a sentence what does not fit
+            raise
+        if len(flat) != len(observations):  # of another size than declared, they made other rows
+            self._check(observations)
+        return flat
+
+    def _check(self, observations: list[Any]) -> None:
+        for observation in observations:
+            check_observation(self.spec.observation_space, observation, self.spec.id)
 
 
 def engine(env: gymnasium.Env[Any, Any]) -> str:

@@ -4,6 +4,8 @@ from typing import Literal
 
 import numpy as np
 
+from ppo_dice.errors import UserError
+
 Purpose = Literal["train", "evaluate"]
 
 _PURPOSES: tuple[Purpose, ...] = ("train", "evaluate")
@@ -17,6 +19,8 @@ def environment_seeds(
 
     Seeds are spawned, never counted up: with `seed + k` neighbouring runs would share most of their copies.
     """
+    if segment < 0:
+        raise UserError(f"The seed of a set of environments must be at least 0, but is {segment}.")
     return [_seed(run_seed, spawn_key=(_PURPOSES.index(purpose), segment, copy)) for copy in range(n_envs)]
 
 
