@@ -209,22 +209,39 @@ def pair_and_g():
 
 def test_the_true_gradient_is_the_finite_difference(pair_and_g):
     pair, g = pair_and_g
-
-    def value(logits):
-        exponential = np.exp(logits)
-        new = exponential / exponential.sum(-1, keepdims=True)
-        objective = pair.mdp.objective(
-            new, pair.old, "kl", chain="restart", initial=pair.mdp.stationary(pair.old)
-        )
-        return objective.donsker_varadhan(g)
-
-    logits, expected = np.log(pair.new), np.zeros_like(g)
-    for place in np.ndindex(*g.shape):
-        step = np.zeros_like(g)
-        step[place] = 1e-5
-        expected[place] = (value(logits + step) - value(logits - step)) / 2e-5
+    expected = finite_difference(pair, "kl", lambda objective: objective.donsker_varadhan(g))
     np.testing.assert_allclose(true_gradient(pair, g), expected, atol=1e-9)
     np.testing.assert_allclose(true_gradient(pair, g + 7.0), expected, atol=1e-9)
+
+
+def finite_difference(pair, divergence, value):
+    """The gradient of a form of the objective with respect to the logits of π'."""
+    chain = {"chain": "restart", "initial": pair.mdp.stationary(pair.old)}
+
+    def value_at(logits):
+        new = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        return value(pair.mdp.objective(new, pair.old, divergence, **chain))
+
+    logits, gradient = np.log(pair.new), np.zeros_like(pair.new)
+    for place in np.ndindex(*logits.shape):
+        step = np.zeros_like(logits)
+        step[place] = 1e-5
+        gradient[place] = (value_at(logits + step) - value_at(logits - step)) / 2e-5
+    return gradient
+
+
+def score(pi, s, a):
+    """∇ log π(a|s) by the logits."""
+    gradient = np.zeros_like(pi)
+    gradient[s] = -pi[s]
+    gradient[s, a] += 1
+    return gradient
+
+
+def initial_score_gradient(pair, g):
+    """(1−γ) E_ρ,a~π'[g ∇log π'], which has one action in every version."""
+    share = (1 - pair.mdp.gamma) * pair.objective.chain.initial[:, None] * pair.new * g
+    return sum(share[s, a] * score(pair.new, s, a) for s, a in np.ndindex(*g.shape))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -233,13 +250,6 @@ def test_the_score_gradients_are_their_plain_sums(version, pair_and_g):
     gamma, chain, mu = pair.mdp.gamma, pair.objective.chain, pair.objective.old.mu
     value = (pair.new * g).sum(-1)
     found, total = np.zeros_like(g), 0.0
-
-    def score(s, a):
-        gradient = np.zeros_like(g)
-        gradient[s] = -pair.new[s]
-        gradient[s, a] += 1
-        return gradient
-
     for s, a in np.ndindex(*g.shape):
         after = int(chain.transition[s, a].argmax())
         for b in range(3):
@@ -248,12 +258,30 @@ def test_the_score_gradients_are_their_plain_sums(version, pair_and_g):
             for c in range(3) if version == "two actions" else [b]:
                 luck = pair.new[after, c] if version == "two actions" else 1.0
                 gain = g[after, c] - (value[after] if version == "baseline" else 0.0)
-                found += mu[s, a] * pair.new[after, b] * luck * weight * gain * score(after, c)
-    start = sum(
-        (1 - gamma) * chain.initial[s] * pair.new[s, a] * g[s, a] * score(s, a)
-        for s, a in np.ndindex(*g.shape)
-    )
-    np.testing.assert_allclose(score_gradient(pair, g, version), start + gamma * found / total, atol=1e-12)
+                found += mu[s, a] * pair.new[after, b] * luck * weight * gain * score(pair.new, after, c)
+    expected = initial_score_gradient(pair, g) + gamma * found / total
+    np.testing.assert_allclose(score_gradient(pair, g, version), expected, atol=1e-12)
+
+
+def test_two_actions_are_unbiased_for_a_linear_weight_and_one_action_is_not(pair_and_g):
+    # χ²: φ*'(x) = 1 + x/2, whose mean over the a' of x is its value at the mean of x. For KL it is eˣ, whose
+    # mean is larger: there two actions are not exact.
+    pair, g = pair_and_g
+    gamma, chain, mu = pair.mdp.gamma, pair.objective.chain, pair.objective.old.mu
+    expected = finite_difference(pair, "chi2", lambda objective: objective.paper(g))
+    two, one = np.zeros_like(g), np.zeros_like(g)
+    for s, a in np.ndindex(*g.shape):
+        after = int(chain.transition[s, a].argmax())
+        for b in range(3):
+            residual = g[s, a] - gamma * g[after, b]
+            assert residual > -2  # where φ*' is linear
+            weight = mu[s, a] * pair.new[after, b] * (1 + residual / 2)
+            one += weight * g[after, b] * score(pair.new, after, b)
+            for c in range(3):
+                two += weight * pair.new[after, c] * g[after, c] * score(pair.new, after, c)
+    start = initial_score_gradient(pair, g)
+    np.testing.assert_allclose(start + gamma * two, expected, atol=1e-9)
+    assert np.abs(start + gamma * one - expected).max() > 1e-3
 
 
 def test_pairs_are_as_far_apart_as_asked():

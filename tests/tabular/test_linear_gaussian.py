@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from ppo_dice import PPO
 from ppo_dice.envs.gymnasium_backend import GymnasiumEnvironments
 from ppo_dice.errors import UserError
 from ppo_dice.rollout import collect, start
@@ -81,6 +82,17 @@ def test_the_quadrature_agrees_with_a_direct_sum_of_every_component():
         assert parts.total <= parts.action / (1 - gamma) + 1e-12
 
 
+def test_the_quadrature_sees_the_narrowest_of_components_that_are_thousands_of_times_wider():
+    # π all but lets the state drift, π' stops it at once (a + bK = 0): half of d' is π's own N(0, w²) and
+    # half N(0, v²), w/v = 3162 times narrower. d'/d is ½ outside and about ½w/v·exp(−s²/2v²) inside:
+    # KL = ½·(log(½w/v) − ½) + ½·log ½ = 3.087, but for what both have in the middle.
+    system, (new, old) = LinearGaussian(0.9, 0.5, 0.3, 0.5), ((-1.8, 0, 0.5), (0.1999999, 0, 0.5))
+    ratio = system.stationary(old).std / system.stationary(new).std
+    assert ratio == pytest.approx(3162, abs=1)
+    expected = 0.5 * (np.log(ratio / 2) - 0.5) + 0.5 * np.log(0.5)
+    assert system.divergence(new, old).state == pytest.approx(expected, abs=0.01)
+
+
 def test_without_noise_of_its_own_the_system_is_moved_by_the_actions():
     system = LinearGaussian(a=0.5, b=1.0, noise=0.0, gamma=0.9)
     assert system.stationary((0.0, 1.0, 3**0.5)) == pytest.approx((2.0, 2.0))
@@ -140,3 +152,12 @@ def test_it_is_a_gymnasium_environment_with_the_same_dynamics():
     expected = -np.minimum(state**2 + action**2 / 10, 10)
     np.testing.assert_allclose(rollout.reward[0], expected, rtol=1e-4, atol=1e-4)
     assert rollout.reward.min() == -10
+
+
+def test_ppo_learns_on_it():
+    # The state decays slowly and costs its square, actions are cheap: push it back.
+    make = lambda: gymnasium.wrappers.TimeLimit(SYSTEM.copy(), 50)
+    agent = PPO(make, n_envs=4, n_steps=64, n_minibatches=4, learning_rate=3e-3, gamma=0.9, workers=0)
+    agent.learn(256 * 16)
+    left, right = (agent.predict(np.full(1, state, np.float32), deterministic=True)[0] for state in (-2, 2))
+    assert left > 0 > right

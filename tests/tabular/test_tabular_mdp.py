@@ -186,6 +186,10 @@ def test_it_is_a_gymnasium_environment():
     check_env(mdp, skip_render_check=True)
     first = [mdp.reset(seed=4)[0], *(mdp.step(1)[0] for _ in range(2))]
     assert first == [mdp.reset(seed=4)[0], *(mdp.step(1)[0] for _ in range(2))]
+    mdp.reset(seed=4)
+    for action in (-1, 3):
+        with pytest.raises(UserError, match=f"An action is a number from 0 to 2, but is {action}"):
+            mdp.step(action)
     other = mdp.copy()
     with pytest.raises(UserError, match="Call reset before the first step"):
         other.step(0)

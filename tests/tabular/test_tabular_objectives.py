@@ -80,6 +80,13 @@ def test_the_best_shift_is_the_minimum_that_a_general_search_finds(name, paramet
     assert value == pytest.approx(found, abs=1e-4)
 
 
+@settings(max_examples=50)
+@given(problems())
+def test_the_optimal_g_of_the_papers_kl_is_shifted_by_the_horizon(problem):
+    shift = problem.objective("kl_paper").optimum() - problem.objective("kl").optimum()
+    np.testing.assert_allclose(shift, 1 / (1 - problem.mdp.gamma), rtol=1e-9)
+
+
 @settings(max_examples=300)
 @given(problems())
 def test_the_difference_identity_holds_for_every_g_start_and_pair_of_policies(problem):
@@ -162,6 +169,33 @@ def test_missing_support_is_infinite_or_the_finite_limit_and_never_nan():
     for name, (outside, inside) in expected.items():
         assert mdp.divergence(wide, narrow, name) == pytest.approx(outside)
         assert mdp.divergence(narrow, wide, name) == pytest.approx(inside)
+
+
+@divergences
+def test_missing_support_is_the_limit_of_little_support(name, parameters):
+    mdp = one_state()
+    cases = ([0.5, 0.5], [1.0, 0.0]), ([1.0, 0.0], [0.5, 0.5]), ([1.0, 0.0], [0.0, 1.0])
+    for new, old in (np.array(case)[:, None] for case in cases):
+        found = mdp.divergence(new, old, name, **parameters)
+        near = [
+            mdp.divergence(
+                (1 - little) * new + little / 2, (1 - little) * old + little / 2, name, **parameters
+            )
+            for little in (1e-6, 1e-12, 1e-300)
+        ]
+        if np.isfinite(found):
+            assert near[1] == pytest.approx(found, rel=1e-3)
+            assert near[2] == pytest.approx(found, rel=1e-9)
+        else:
+            assert near[2] > near[1] > near[0]
+            assert near[2] > 300  # 1e-300 is far away even for a logarithm
+
+
+def test_no_ratio_is_too_large_for_a_number():
+    for name, parameters in DIVERGENCE_CASES:
+        for least in (1e-306, 1e-308, 5e-324):
+            for pair in (([[0.5, 0.5]], [[1, least]]), ([[1, least]], [[0.5, 0.5]])):
+                assert not np.isnan(one_state().divergence(*pair, name, **parameters)), (name, least)
 
 
 def test_disjoint_policies_are_as_far_apart_as_can_be():

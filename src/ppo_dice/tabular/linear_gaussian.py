@@ -20,7 +20,8 @@ from ppo_dice.tabular.validation import discount
 from ppo_dice.types import Key, Rollout
 
 _NEGLIGIBLE = 1e-18
-_GRID, _WIDTH = 8001, 12.0  # points of the quadrature, out to 12 standard deviations of every component
+_WIDTH = 12.0  # the quadrature goes out to 12 standard deviations of every component
+_GRID, _RESOLUTION = 8001, 2.0  # points at least, and for each standard deviation of the narrowest component
 _ACTION_LIMIT, _WORST_COST = 10.0, 10.0
 _ACTION_COST = 0.1
 
@@ -194,7 +195,7 @@ def _kl_to_normal(mixture: Mixture, normal: Normal) -> float:
     """∫ d' log(d'/d) by the trapezoid rule, whose error falls exponentially for such functions."""
     low = (mixture.mean - _WIDTH * mixture.std).min()
     high = (mixture.mean + _WIDTH * mixture.std).max()
-    grid = np.linspace(low, high, _GRID)
+    grid = np.linspace(low, high, max(_GRID, int(_RESOLUTION * (high - low) / mixture.std.min())))
     log_new = mixture.log_density(grid)
     return float(np.trapezoid(np.exp(log_new) * (log_new - _log_normal(grid, *normal)), grid))
 

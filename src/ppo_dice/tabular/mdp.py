@@ -167,6 +167,8 @@ class TabularMDP(gymnasium.Env[np.int64, np.int64]):
         """Draw the next state from P; entering a terminal one ends the episode."""
         if self._state is None or self.is_terminal[self._state]:
             raise UserError("Call reset before the first step and after the end of an episode.")
+        if not 0 <= action < self.n_actions:
+            raise UserError(f"An action is a number from 0 to {self.n_actions - 1}, but is {action}.")
         reward = float(self.r[self._state, action])
         self._state = np.int64(self.np_random.choice(self.n_states, p=self.P[self._state, action]))
         return self._state, reward, bool(self.is_terminal[self._state]), False, {}

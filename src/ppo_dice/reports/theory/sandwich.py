@@ -53,7 +53,9 @@ def sentences(data: Data) -> tuple[str, ...]:
     return (
         f"In {cases:,} random cases the ends under d' fail in {right:g} %, the lower end under d in "
         f"{min(far):.0f} to {max(far):.0f} % for two random policies.",
-        "A plain mean over a rollout is a mean under d.",
+        f"A plain mean over a rollout is a mean under d; at γ = {last['gamma']:g} it is from "
+        f"{_range(last, 'plain_lower')} of the divergence, and the lower end under d' from "
+        f"{_range(last, 'lower')} (10–90 % of the cases).",
         f"Where π' is {sizes['near']:g} of the way from π to the other policy it is {min(near):.0f} to "
         f"{max(near):.0f} %.",
         "The divergence lies close to the lower end, so the upper end exceeds it by almost the horizon: "
@@ -68,6 +70,7 @@ def table(data: Data) -> Table:
             _PAIRS[pair],
             f"{row['gamma']:g}",
             *(f"{row[end]['quantiles'][1]:.3g}" for end in ("lower", "upper", "safe_upper")),
+            _range(row, "plain_lower"),
             *(
                 f"{100 * row[end]['failing']:.1f} %"
                 for end in ("lower", "upper", "plain_lower", "plain_upper")
@@ -82,6 +85,7 @@ def table(data: Data) -> Table:
         "lower end / KL, median",
         "upper end / KL",
         "safe upper end / KL",
+        "lower under d / KL, 10–90 %",
         "lower fails",
         "upper fails",
         "lower under d fails",
@@ -92,3 +96,8 @@ def table(data: Data) -> Table:
 
 def _percent(data: Data, pair: str, end: str) -> list[float]:
     return [100 * row[end]["failing"] for row in data["rows"][pair]]
+
+
+def _range(row: Data, end: str) -> str:
+    """From the lowest to the highest quantile of an end in units of the divergence."""
+    return f"{row[end]['quantiles'][0]:.2f} to {row[end]['quantiles'][-1]:.2f}"
