@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ppo_dice.chains import CHAINS, evaluate_rows, transitions
-from ppo_dice.discriminator import fit_linear
 from ppo_dice.divergence import difference_form, get_divergence, paper_form
-from ppo_dice.networks import MLP
+from ppo_dice.linear_discriminator import fit_linear
+from ppo_dice.networks import init_mlp
 from ppo_dice.tabular import LinearGaussian, garnet, random_policy
-from ppo_dice.tabular.estimation import gaussian_policy, one_hot_features, tabular_policy
+from ppo_dice.tabular.estimation import choices_of, gaussian_policy, one_hot_features, tabular_policy
 from ppo_dice.types import Rollout
 
 GAMMA = 0.9
@@ -82,7 +82,7 @@ def finite_rows(g, steps, new, old):
     noise = (jnp.zeros((len(steps.obs), 0)),) * 2
     features = one_hot_features(3)
     linear_g = lambda s, a: features(s, a) @ g
-    return evaluate_rows(linear_g, g[-1], steps, new, old, noise, GAMMA)
+    return evaluate_rows(linear_g, g[-1], steps, choices_of(steps, new, old, noise), GAMMA)
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -162,7 +162,7 @@ def test_the_closed_form_policy_gradient_of_discrete_actions_is_the_finite_diffe
 def test_the_reparametrised_policy_gradient_of_gaussian_actions_is_the_finite_difference():
     system, old = LinearGaussian(0.9, 0.5, 0.3, GAMMA), (-0.3, 0.0, 0.5)
     rollout = system.sample(old, 100, jax.random.key(0), n_envs=2, max_episode_steps=25)
-    network = MLP((2, 16, 1), jax.random.key(1), activation="tanh", head_gain=1.0)
+    network = init_mlp((2, 16, 1), jax.random.key(1), activation="tanh", head_gain=1.0)
     with jax.enable_x64(True):
         steps, network = jax.tree.map(in_float64, (transitions(rollout, GAMMA), network))
         noise = tuple(np.random.default_rng(4).normal(size=(2, 200, 8, 1)))
@@ -172,7 +172,8 @@ def test_the_reparametrised_policy_gradient_of_gaussian_actions_is_the_finite_di
         def value(parameters):
             policy = dataclasses.replace(old_policy, parameters=parameters)
             g = lambda s, a: network(jnp.concatenate([s, a]))[0]
-            rows = evaluate_rows(g, jnp.zeros(()), steps, policy, old_policy, noise, GAMMA)
+            choices = choices_of(steps, policy, old_policy, noise)
+            rows = evaluate_rows(g, jnp.zeros(()), steps, choices, GAMMA)
             return difference_form(KL, *rows[:3])
 
         assert_gradient(value, new)

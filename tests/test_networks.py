@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from ppo_dice.distributions import IMPOSSIBLE
-from ppo_dice.networks import MLP, CategoricalPolicy, GaussianPolicy, StateValue
+from ppo_dice.networks import CategoricalPolicy, GaussianPolicy, StateValue, init_mlp
 
 KEY = jax.random.key(0)
 
 
 def test_layers_are_orthogonal_with_the_gains_of_the_paper():
-    mlp = MLP((8, 64, 64, 3), KEY, activation="tanh", head_gain=0.01)
+    mlp = init_mlp((8, 64, 64, 3), KEY, activation="tanh", head_gain=0.01)
     for layer, gain in zip(mlp.layers, (np.sqrt(2), np.sqrt(2), 0.01)):
         weight = np.asarray(layer.weight)
         rows, columns = weight.shape
@@ -21,7 +21,7 @@ def test_layers_are_orthogonal_with_the_gains_of_the_paper():
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_the_network_is_what_its_layers_say(activation):
-    mlp = MLP((2, 4, 1), KEY, activation=activation, head_gain=1.0)
+    mlp = init_mlp((2, 4, 1), KEY, activation=activation, head_gain=1.0)
     x = np.array([0.3, -0.7], np.float32)
     first, head = (np.asarray(layer.weight) for layer in mlp.layers)
     hidden = np.tanh(first @ x) if activation == "tanh" else np.maximum(first @ x, 0)
@@ -29,7 +29,7 @@ def test_the_network_is_what_its_layers_say(activation):
 
 
 def test_every_leaf_is_an_array():
-    mlp = MLP((2, 4, 3), KEY, activation="tanh", head_gain=1.0)
+    mlp = init_mlp((2, 4, 3), KEY, activation="tanh", head_gain=1.0)
     modules = (
         GaussianPolicy(mlp, jnp.zeros(3)),
         CategoricalPolicy(mlp, (2, 1)),
@@ -39,7 +39,7 @@ def test_every_leaf_is_an_array():
 
 
 def test_logits_of_several_components_are_laid_out_in_order():
-    mlp = MLP((1, 5), KEY, activation="tanh", head_gain=1.0)
+    mlp = init_mlp((1, 5), KEY, activation="tanh", head_gain=1.0)
     flat = mlp(jnp.ones(1))
     logits = CategoricalPolicy(mlp, (2, 3))(jnp.ones(1)).logits
     np.testing.assert_array_equal(logits[0], [flat[0], flat[1], jnp.float32(IMPOSSIBLE)])
@@ -47,7 +47,7 @@ def test_logits_of_several_components_are_laid_out_in_order():
 
 
 def test_noise_has_the_shape_that_samples_take():
-    mlp = MLP((1, 5), KEY, activation="tanh", head_gain=1.0)
+    mlp = init_mlp((1, 5), KEY, activation="tanh", head_gain=1.0)
     for policy in (CategoricalPolicy(mlp, (2, 3)), GaussianPolicy(mlp, jnp.zeros(5))):
         noise = policy.noise(KEY, (7, 2))
         action = jax.vmap(jax.vmap(policy(jnp.ones(1)).sample))(noise)

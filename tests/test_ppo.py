@@ -55,6 +55,11 @@ def run(config: PPOConfig, kind: ActionKind = KINDS["continuous"]) -> tuple[Any,
     return state, after, metrics, rollout
 
 
+@jax.jit
+def batch_of(model: ppo.PPOModel, rollout: Rollout, config: PPOConfig) -> Any:
+    return ppo.make_batch(model, ppo.observe(model, rollout), rollout.reward, config)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_ratio_is_exactly_one_until_the_first_gradient_step(kind):
     # With a learning rate of zero every minibatch is a first minibatch.
@@ -86,7 +91,8 @@ def test_the_gradient_equals_finite_differences(kind, surrogate, kl_penalty):
     with jax.enable_x64(True):
         state = make_state(KINDS[kind], config)
         rollout = make_rollout(state, config)
-        batch, behaviour, _ = ppo.make_batch(state.model, rollout, rollout.reward, traced_config(config))
+        seen = ppo.observe(state.model, rollout)
+        batch, behaviour, _ = ppo.make_batch(state.model, seen, rollout.reward, traced_config(config))
         to_double = lambda leaf: leaf.astype(np.float64) if jnp.issubdtype(leaf.dtype, np.floating) else leaf
         batch, behaviour, networks = jax.tree.map(
             to_double, (batch, behaviour, (state.model.policy, state.model.value))
@@ -126,7 +132,7 @@ def test_the_batch_equals_the_plain_loop(time_limits, value_target):
     state = make_state(KINDS["continuous"], config)
     rollout = make_rollout(state, config)
     numbers = traced_config(config)
-    batch, _, value = jax.jit(ppo.make_batch)(state.model, rollout, rollout.reward, numbers)
+    batch, _, value = batch_of(state.model, rollout, numbers)
     judge = jax.jit(lambda obs: state.model.value(state.model.normalizer(obs)))
     for env in range(ENVS):
         advantage = later_return = None
@@ -174,7 +180,7 @@ def test_observation_statistics_are_frozen_within_an_iteration_and_then_take_it_
     seen = np.asarray(rollout.obs[:-1]).reshape(-1, SIZE)
     np.testing.assert_allclose(after.model.normalizer.moments.mean, seen.mean(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(after.model.normalizer.moments.variance, seen.var(0), rtol=1e-4)
-    batch, *_ = jax.jit(ppo.make_batch)(after.model, rollout, rollout.reward, traced_config(SMALL))
+    batch, *_ = batch_of(after.model, rollout, traced_config(SMALL))
     expected = normalize(after.model.normalizer.moments, rollout.obs[0, 0], jnp.float32(10))
     np.testing.assert_allclose(batch.obs[0], expected, rtol=1e-4, atol=1e-6)
     untouched = run(replace(SMALL, normalize_observations=False))[1]
@@ -232,4 +238,4 @@ def test_mean_over_updates_counts_only_steps_taken():
 
 def test_a_batch_of_the_wrong_shape_is_refused_while_testing():
     with pytest.raises(Exception, match="type"):
-        Batch(jnp.zeros((4, 3)), jnp.zeros((4, 2)), jnp.zeros(4), jnp.zeros(5), jnp.zeros(4))
+        Batch(jnp.zeros((4, 3)), jnp.zeros((4, 2)), jnp.zeros(4), jnp.zeros(5), jnp.zeros(4), jnp.zeros(4))

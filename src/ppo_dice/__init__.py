@@ -1,7 +1,7 @@
 """PPO-DICE and the PPO family: fast on ordinary machines, many seeds at once, checked against ground truth.
 
->>> from ppo_dice import PPO
->>> agent = PPO("Hopper-v5", seeds=10).learn(1_000_000, progress_bar=True)
+>>> from ppo_dice import PPODice
+>>> agent = PPODice("Hopper-v5", seeds=10).learn(1_000_000, progress_bar=True)
 
 Names are imported when they are first used, so that `import ppo_dice` costs nothing.
 """
@@ -14,16 +14,30 @@ __version__ = "0.1.0"
 _HOMES = {
     "Agent": "ppo_dice.agent",
     "PPO": "ppo_dice.agent",
+    "PPODice": "ppo_dice.agent",
     "load": "ppo_dice.agent",
+    "DiceConfig": "ppo_dice.config",
     "PPOConfig": "ppo_dice.config",
+    "PPODiceConfig": "ppo_dice.config",
     "UserError": "ppo_dice.errors",
     "preset": "ppo_dice.presets",
 }
-__all__ = ["PPO", "Agent", "PPOConfig", "UserError", "__version__", "load", "preset"]
+__all__ = [
+    "PPO",
+    "Agent",
+    "DiceConfig",
+    "PPOConfig",
+    "PPODice",
+    "PPODiceConfig",
+    "UserError",
+    "__version__",
+    "load",
+    "preset",
+]
 
 if TYPE_CHECKING:
-    from ppo_dice.agent import PPO, Agent, load
-    from ppo_dice.config import PPOConfig
+    from ppo_dice.agent import PPO, Agent, PPODice, load
+    from ppo_dice.config import DiceConfig, PPOConfig, PPODiceConfig
     from ppo_dice.errors import UserError
     from ppo_dice.presets import preset
 

@@ -16,21 +16,21 @@ it is a restart like any other, in the absorbing chains the step has its true su
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from ppo_dice.distributions import Distribution
+from ppo_dice.distributions import Distribution, PolicyGradient, Support, support
 from ppo_dice.types import Rollout, Scalar
 
 Chain = Literal["restart", "absorbing", "absorbing-all"]
 CHAINS: tuple[Chain, ...] = get_args(Chain)
 
-PolicyFunction = Callable[[Shaped[Array, "*O"]], Distribution]
 Discriminator = Callable[[Shaped[Array, "*O"], Shaped[Array, " A"]], Float[Array, "*F"]]
 """g(s, a) of one state and one action: a number, or the features of a linear g."""
 
@@ -53,6 +53,21 @@ class Transitions(eqx.Module):
     """What V'_g(s) counts in (1−γ)E_ρ[V'_g], the initial term of the paper's form."""
     outflow: Float[Array, " B"]
     """What is to be taken off it for V'_g(s'), because a truncation has cut off what would have followed."""
+    absorbs: bool = eqx.field(static=True)
+    """Whether the chain has an absorbing state."""
+
+
+class Choices(NamedTuple):
+    """The actions over which g is averaged in every row, with their weights in each average.
+
+    The last action of a state is the one that was taken.
+    """
+
+    action: Shaped[Array, "B J A"]
+    new_weight: Float[Array, "B J"]
+    old_weight: Float[Array, "B J"]
+    next_action: Shaped[Array, "B I A"]
+    next_weight: Float[Array, "B I"]
 
 
 class Rows(NamedTuple):
@@ -90,51 +105,77 @@ def transitions(rollout: Rollout, gamma: Scalar, chain: Chain = "restart") -> Tr
     total = jnp.sum(weight) + jnp.sum(absorbing_weight)
     shares = (part / total for part in (weight, absorbing_weight, inflow, outflow))
     weight, absorbing_weight, inflow, outflow = shares
-    rows = (
-        rollout.obs[:-1],
-        rollout.action,
-        next_obs,
-        weight,
-        absorbed,
-        absorbing_weight,
-        inflow,
-        outflow,
-    )
-    return Transitions(*(x.reshape(-1, *x.shape[2:]) for x in rows))
+    arrays = {
+        "obs": rollout.obs[:-1],
+        "action": rollout.action,
+        "next_obs": next_obs,
+        "weight": weight,
+        "absorbed": absorbed,
+        "absorbing_weight": absorbing_weight,
+        "inflow": inflow,
+        "outflow": outflow,
+    }
+    rows = {name: array.reshape(-1, *array.shape[2:]) for name, array in arrays.items()}
+    return Transitions(**rows, absorbs=chain != "restart")
+
+
+def take_rows(steps: Transitions, rows: Int[Array, " M"]) -> Transitions:
+    """A minibatch, its shares scaled up to sum to 1 again."""
+    part: Transitions = jax.tree.map(lambda leaf: leaf[rows], steps)
+    total = jnp.sum(part.weight) + jnp.sum(part.absorbing_weight)
+    shares = ("weight", "absorbing_weight", "inflow", "outflow")
+    return replace(part, **{name: getattr(part, name) / total for name in shares})
+
+
+def choose_actions(
+    taken: Shaped[Array, "B A"],
+    new: Distribution,
+    old: Distribution | None,
+    new_next: Distribution,
+    noise: tuple[Any, Any],
+    gradient: PolicyGradient = "auto",
+) -> Choices:
+    """The actions over which g is averaged, differentiable in the new policy; all arguments are of B rows.
+
+    `noise` is a pair of arrays [B, M, …], for the states and for their successors. Both policies share that
+    of the states. It may be None: then it is the noise behind the action that was taken, for which π's own
+    action is the one taken. Without an old policy the change is not known, and is counted as 0.
+    """
+
+    here, there = noise
+    in_state = jax.vmap(partial(_choose_in_state, gradient=gradient))(taken, new, old, here)
+    successors: Support = jax.vmap(partial(support, gradient=gradient))(new_next, there)
+    return Choices(*in_state, *successors)
 
 
 def evaluate_rows(
     g: Discriminator,
     g_absorbing: Float[Array, "*F"],
     steps: Transitions,
-    new: PolicyFunction,
-    old: PolicyFunction,
-    noise: Any,
+    choices: Choices,
     gamma: Scalar,
     *,
-    sampled: bool = False,
     average_next: AverageNext | None = None,
 ) -> Rows:
     """The change and the residual of g in every row, differentiable in g and in the new policy.
 
-    `noise` is a pair of arrays [B, M, …], for the states and for their successors: what decides the M actions
-    over which a continuous policy is averaged, the same for both policies. Categorical policies are summed
-    over all actions, unless they are to be `sampled` as in the paper. `average_next(chosen, next_value,
-    weight)` may put something in the place of the value of the one sampled successor, such as
-    `discriminator.conditional_mean`.
+    `average_next(chosen, next_value, weight)` may put something in the place of the value of the one sampled
+    successor, such as `linear_discriminator.conditional_mean`.
     """
-    mean = partial(_mean, g, sampled=sampled)
-    here, there = noise
-    chosen = jax.vmap(g)(steps.obs, steps.action)
-    value = jax.vmap(lambda s, n: mean(s, new(s), n))(steps.obs, here)
-    change = value - jax.vmap(lambda s, n: mean(s, old(s), n))(steps.obs, here)
-    absorbed = steps.absorbed.reshape(steps.absorbed.shape + (1,) * (chosen.ndim - 1))
-    next_value = jax.vmap(lambda s, n: mean(s, new(s), n))(steps.next_obs, there)
-    next_value = jnp.where(absorbed, jnp.broadcast_to(g_absorbing, chosen.shape), next_value)
+    at: Callable[[Array, Array], Array] = jax.vmap(jax.vmap(g, (None, 0)))
+    here, there = at(steps.obs, choices.action), at(steps.next_obs, choices.next_action)
+    chosen, value = here[:, -1], jnp.einsum("bj,bj...->b...", choices.new_weight, here)
+    change = value - jnp.einsum("bj,bj...->b...", choices.old_weight, here)
+    next_value = jnp.einsum("bj,bj...->b...", choices.next_weight, there)
+    if steps.absorbs:
+        absorbed = steps.absorbed.reshape(steps.absorbed.shape + (1,) * (chosen.ndim - 1))
+        next_value = jnp.where(absorbed, jnp.broadcast_to(g_absorbing, chosen.shape), next_value)
     initial = steps.inflow @ value - steps.outflow @ next_value
     if average_next is not None:
         next_value = average_next(chosen, next_value, steps.weight)
     residual = chosen - gamma * next_value
+    if not steps.absorbs:
+        return Rows(change, residual, steps.weight, initial)
     absorbing = jnp.broadcast_to((1 - gamma) * g_absorbing, residual.shape)
     return Rows(
         jnp.concatenate([change, jnp.zeros_like(change)]),
@@ -144,12 +185,26 @@ def evaluate_rows(
     )
 
 
-def _mean(
-    g: Discriminator, obs: Shaped[Array, "*O"], policy: Distribution, noise: Any, *, sampled: bool
-) -> Float[Array, "*F"]:
-    """E_{a~π(·|s)} g(s, a)."""
-    if sampled:
-        actions = jax.vmap(policy.sample)(noise)
-        return jnp.mean(jax.vmap(lambda action: g(obs, action))(actions), axis=0)
-    actions, probabilities = policy.support(noise)
-    return jnp.tensordot(probabilities, jax.vmap(lambda action: g(obs, action))(actions), axes=1)
+def _choose_in_state(
+    taken: Shaped[Array, " A"],
+    new: Distribution,
+    old: Any,
+    noise: Any,
+    gradient: PolicyGradient,
+) -> tuple[Shaped[Array, "J A"], Float[Array, " J"], Float[Array, " J"]]:
+    """Actions in one state, and their weights under π' and under π; the last is the one that was taken."""
+    coupled = noise is None and not new.enumerable
+    ours = support(new, old.noise_of(taken)[None] if coupled else noise, gradient)
+    nothing, everything = jnp.zeros_like(ours.weight), jnp.ones((1,), ours.weight.dtype)
+    the_taken = (taken[None], 0 * everything, everything if coupled else 0 * everything)
+    if old is None:
+        parts = [(ours.action, ours.weight, ours.weight), the_taken]
+    elif new.enumerable and gradient == "auto":
+        parts = [(ours.action, ours.weight, old.support(noise).weight), the_taken]
+    elif coupled:
+        parts = [(ours.action, ours.weight, nothing), the_taken]
+    else:
+        theirs = support(old, noise, gradient)
+        parts = [(ours.action, ours.weight, nothing), (theirs.action, nothing, theirs.weight), the_taken]
+    actions, new_weights, old_weights = (jnp.concatenate(part) for part in zip(*parts))
+    return actions, new_weights, old_weights

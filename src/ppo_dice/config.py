@@ -11,12 +11,19 @@ import dataclasses
 import math
 import typing
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ppo_dice.errors import UserError
 
+AnyPPOConfig = TypeVar("AnyPPOConfig", bound="PPOConfig")
+
 FORMAT_VERSION = 1
 """Stands in every file we write; raised when an older reader would misunderstand the file."""
+
+
+def _static(default: float) -> Any:
+    """A float that is part of the compiled code."""
+    return dataclasses.field(default=default, metadata={"static": True})
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,7 @@ class PPOConfig:
         """The numbers that may change during a run, for the record."""
         return ("learning_rate", "clip_range")
 
-    def annealed(self, progress: float) -> "PPOConfig":
+    def annealed(self: AnyPPOConfig, progress: float) -> AnyPPOConfig:
         """The config in force when the fraction `progress` of the run is done."""
         remaining = 1.0 - progress
         rate, clip = self.learning_rate, self.clip_range
@@ -136,6 +143,132 @@ class PPOConfig:
             learning_rate=rate * remaining if self.learning_rate_schedule == "linear" else rate,
             clip_range=clip * remaining if self.clip_range_schedule == "linear" else clip,
         )
+
+
+@dataclass(frozen=True)
+class DiceConfig:
+    """The regulariser of PPO-DICE: which divergence, how its discriminator is fitted, and its weight."""
+
+    divergence: str = "kl"
+    """Divergence: kl, reverse_kl, chi2, tv, js, hellinger, alpha, soft_chi2 or kl_paper (un-normalised)."""
+    alpha_order: float = _static(1.5)
+    """Order α of the divergence `alpha`."""
+    form: Literal["difference", "paper"] = "difference"
+    """How the objective is written: by the performance-difference lemma, or as the paper writes it."""
+    chain: Literal["restart", "absorbing", "absorbing-all"] = "restart"
+    """What follows the end of an episode: the next one, or an absorbing state."""
+    initial_states: Literal["chain", "all", "episode", "rollout"] = "chain"
+    """Initial states of the paper's form: the chain's, all visited, firsts of episodes or of the rollout."""
+    policy_gradient: Literal["auto", "score", "score-printed"] = "auto"
+    """Exact or reparametrised, or the score function, with two actions or with one as the paper prints it."""
+    action_samples: int = 1
+    """Noises m over which actions are averaged where they cannot be summed; π and π' share them."""
+    state_actions: Literal["taken", "fresh"] = "taken"
+    """Noise of the actions in visited states: that of the action which was taken, or fresh noise."""
+    coefficient: float | Literal["adaptive", "target"] = 0.1
+    """Weight λ: a number, adaptive (a percentile of |Â|), or target (moved until D̂ is target_divergence)."""
+    adaptive_percentile: float = 90.0
+    """Percentile of the absolute advantages that is λ when adaptive."""
+    adaptive_scope: Literal["batch", "minibatch"] = "batch"
+    """Take the percentile over the whole batch, or in each minibatch."""
+    adaptive_advantages: Literal["normalized", "raw"] = "normalized"
+    """Take the percentile of standardised advantages, or of those before standardisation."""
+    target_divergence: float = 0.01
+    """Divergence per iteration that the coefficient `target` aims at."""
+    target_initial: float = 0.1
+    """λ of the coefficient `target` in the first iteration."""
+    target_rate: float = 0.5
+    """Most that log λ moves in one iteration when the coefficient is `target`."""
+    discriminator_steps: int = 5
+    """Adam steps K of the discriminator before each step of the policy; 0 freezes it."""
+    learning_rate_factor: float = 10.0
+    """Learning rate of the discriminator over that of the policy, c_ψ."""
+    learning_rate_schedule: Literal["policy", "constant", "linear"] = "policy"
+    """Schedule of the discriminator's learning rate: the policy's, none, or a linear fall to zero."""
+    fit_on: Literal["minibatch", "epoch"] = "minibatch"
+    """Fit g before each step of the policy on its minibatch, or once per epoch on the whole batch."""
+    resample_actions: bool = False
+    """Draw fresh noise for each of the K steps, instead of keeping it."""
+    recenter: bool = True
+    """Begin each iteration with a last layer of zeros and the discriminator's optimiser at rest."""
+    max_grad_norm: float | None = 0.5
+    """The gradient of the discriminator is scaled down to this norm; None switches it off."""
+    orthogonal_penalty: float | None = None
+    """Weight of Σ ‖WWᵀ − I‖² over the discriminator's hidden layers; None leaves it out."""
+    gradient_penalty: float | None = None
+    """Weight of E‖∇g‖², with respect to observations and continuous actions; None leaves it out."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of the discriminator."""
+    certificate: Literal["gate", "log", "off"] = "gate"
+    """Drop the regulariser where a check proves D̂ wrong, only log the checks, or leave them out."""
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """Widths of the discriminator's hidden layers."""
+    activation: Literal["tanh", "relu"] = "relu"
+    """Non-linearity of the discriminator."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(self.action_samples >= 1, "dice.action_samples", "at least 1", self.action_samples)
+        require(
+            self.discriminator_steps >= 0, "dice.discriminator_steps", "at least 0", self.discriminator_steps
+        )
+        for name in ("learning_rate_factor", "weight_decay", "coefficient"):
+            value = getattr(self, name)
+            fits = isinstance(value, str) or 0 <= value < math.inf
+            require(fits, f"dice.{name}", "a finite number ≥ 0", value)
+        for name in ("orthogonal_penalty", "gradient_penalty"):
+            value = getattr(self, name)
+            fits = value is None or 0 <= value < math.inf
+            require(fits, f"dice.{name}", "a finite number ≥ 0, or None", value)
+        for name in ("target_divergence", "target_initial", "target_rate"):
+            value = getattr(self, name)
+            require(0 < value < math.inf, f"dice.{name}", "a finite number > 0", value)
+        require(
+            0 <= self.adaptive_percentile <= 100,
+            "dice.adaptive_percentile",
+            "in [0, 100]",
+            self.adaptive_percentile,
+        )
+        require(
+            self.max_grad_norm is None or self.max_grad_norm > 0,
+            "dice.max_grad_norm",
+            "a number > 0, or None",
+            self.max_grad_norm,
+        )
+        require(
+            len(self.hidden_sizes) >= 1 and all(size >= 1 for size in self.hidden_sizes),
+            "dice.hidden_sizes",
+            "one or more sizes ≥ 1",
+            self.hidden_sizes,
+        )
+        require(
+            self.form == "paper" or self.initial_states == "chain",
+            "dice.initial_states",
+            "`chain` in the difference form, which needs none",
+            self.initial_states,
+        )
+
+    def annealed(self, remaining: float, policy_share: float) -> "DiceConfig":
+        """The config in force when these shares of the run and of the policy's learning rate are left."""
+        share = {"policy": policy_share, "constant": 1.0, "linear": remaining}[self.learning_rate_schedule]
+        return dataclasses.replace(
+            self, learning_rate_factor=self.learning_rate_factor * share / policy_share
+        )
+
+
+@dataclass(frozen=True)
+class PPODiceConfig(PPOConfig):
+    """PPO-DICE (Touati et al. 2020): PPO less a divergence between visitation distributions."""
+
+    dice: DiceConfig = dataclasses.field(default_factory=DiceConfig)
+    """The regulariser."""
+
+    def annealed(self, progress: float) -> "PPODiceConfig":
+        """The config in force when the fraction `progress` of the run is done."""
+        remaining = 1.0 - progress
+        policy_share = remaining if self.learning_rate_schedule == "linear" else 1.0
+        ppo: PPODiceConfig = super().annealed(progress)
+        return dataclasses.replace(ppo, dice=self.dice.annealed(remaining, policy_share))
 
 
 @dataclass(frozen=True)

@@ -1,108 +1,334 @@
-"""Fit g. Here: g linear in features, by a concave maximisation that needs no learning rate.
+"""Fit the discriminator g, a network, and read the divergence off it: K Adam steps before each policy step.
 
-With g = ωᵀΦ(s, a), the rows of a discriminator become vectors, b in place of the change and Δ in place of the
-residual, and the difference form is concave in ω:
-
-    D̂ = max_ω  ωᵀE[b] − Gap(Δω) − ½κ·ridge·|ω|²,      b = E_{π'}Φ − E_πΦ,   Δ = Φ(s,a) − γE_{π'}Φ(s')
-
-κ = φ*'' at a ratio of 1, so that `ridge` is always measured against the covariance of Δ: near π' = π every
-divergence is ½κ⁻¹ times a χ². For χ² itself ω = 2(Cov Δ + ridge)⁻¹E[b]. At π' = π, b = 0 and so ω = 0.
+`fit(state, policy, batch, …) → (state, reading)` is what an algorithm calls; `reading(policy)` is D̂ at the g
+that was fitted, a differentiable function of π'. Other kinds of discriminator keep to the same two.
 """
 
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float
+import optax
+from jaxtyping import Array, Float, Int, Shaped
 
-from ppo_dice.chains import Rows
-from ppo_dice.divergence import Divergence, best_shift, gap
-from ppo_dice.types import Scalar
-
-Form = Literal["difference", "paper"]
-
-NEWTON_STEPS = 20
-STEP_SIZES = np.append(4.0 ** -np.arange(12, dtype=np.float32), np.float32(0))
-"""What a Newton step may be scaled by; the best is taken, so that no step loses ground."""
-
-
-class LinearFit(NamedTuple):
-    """The best g = ωᵀΦ, and what it makes of the divergence (without the ridge)."""
-
-    weights: Float[Array, " F"]
-    value: Float[Array, ""]
+from ppo_dice.chains import Rows, Transitions, choose_actions, evaluate_rows, take_rows, transitions
+from ppo_dice.config import PPODiceConfig
+from ppo_dice.distributions import Distribution, PolicyGradient, noises_needed, support
+from ppo_dice.divergence import (
+    Divergence,
+    density_ratio,
+    difference_form,
+    get_divergence,
+    largest_certifiable,
+    paper_form,
+)
+from ppo_dice.networks import Policy, init_discriminator_network
+from ppo_dice.population import select
+from ppo_dice.types import ActionKind, Key, Metrics, Rollout
 
 
-def fit_linear(
-    divergence: Divergence, rows: Rows, ridge: Scalar = 1e-3, *, form: Form = "difference"
-) -> LinearFit:
-    """Maximise a form of the divergence over ω by Newton's method; rows hold features ([R, F])."""
-    linear = _linear_term(rows, form)
-    curvature = _curvature(divergence, divergence.slope(jnp.ones((), linear.dtype)))
-    penalty = ridge * jnp.where(curvature > 0, curvature, 0.5)  # total variation has no curvature at 1
-    step_sizes = jnp.asarray(STEP_SIZES, linear.dtype)
+class DiscriminatorState(eqx.Module):
+    """g, and the optimiser that moves it."""
 
-    def step(_: Any, omega: Float[Array, " F"]) -> Float[Array, " F"]:
-        residual = rows.residual @ omega
-        slope, hessian = _gap_derivatives(divergence, rows, residual)
-        bowl = hessian + penalty * jnp.eye(len(omega), dtype=omega.dtype)
-        direction = jnp.linalg.solve(bowl, linear - slope - penalty * omega)
-        change_of_residual = rows.residual @ direction
-
-        def objective(size: Float[Array, ""]) -> Float[Array, ""]:
-            candidate = omega + size * direction
-            loss = gap(divergence, residual + size * change_of_residual, rows.weight)
-            return linear @ candidate - loss - 0.5 * penalty * candidate @ candidate
-
-        values = jax.vmap(objective)(step_sizes)
-        best = jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf))
-        return omega + step_sizes[best] * direction
-
-    omega = jax.lax.fori_loop(0, NEWTON_STEPS, step, jnp.zeros_like(linear))
-    return LinearFit(omega, evaluate_linear(divergence, rows, omega, form=form))
+    network: Any
+    optimizer: optax.OptState
 
 
-def evaluate_linear(
-    divergence: Divergence, rows: Rows, omega: Float[Array, " F"], *, form: Form = "difference"
-) -> Float[Array, ""]:
-    """What g = ωᵀΦ makes of the divergence, e.g. on other rows than it was fitted to."""
-    return _linear_term(rows, form) @ omega - gap(divergence, rows.residual @ omega, rows.weight)
+class DiceBatch(eqx.Module):
+    """What the divergence needs of a rollout, in rows."""
+
+    steps: Transitions
+    old: Distribution
+    """π(·|s) in every row."""
+    initial_obs: Shaped[Array, "B *O"] | None
+    """Initial states for the paper's form, where they are not those of the chain."""
 
 
-def conditional_mean(
-    features: Float[Array, "B P"], target: Float[Array, "B F"], weight: Float[Array, " B"], ridge: Scalar
-) -> Float[Array, "B F"]:
-    """E[target | features] by ridge regression with an intercept.
+class Noise(NamedTuple):
+    """What decides the actions over which g is averaged: in states, in successors and in initial states.
 
-    In place of E_{π'}Φ(s') it removes the noise of the one sampled s', which otherwise makes φ*(x) too large
-    and the estimate too small, however many rows there are, wherever the dynamics are stochastic.
+    None stands for no need of any, and in states for the noise of the action that was taken. The leading axis
+    is as long as there are draws: one, or one for each of the K steps and one for the policy's.
     """
-    share = weight / jnp.sum(weight)
-    target_mean = (share @ target)[None]
-    features = features - (share @ features)[None]
-    weighted = features * share[:, None]
-    gram = weighted.T @ features + ridge * jnp.eye(features.shape[1], dtype=features.dtype)
-    return target_mean + features @ jnp.linalg.solve(gram, weighted.T @ (target - target_mean))
+
+    here: Float[Array, "D B M ..."] | None
+    there: Float[Array, "D B M ..."]
+    initial: Float[Array, "D B M ..."] | None
+
+    def draw(self, number: int) -> "Noise":
+        """One draw, the last one where there are not so many."""
+        drawn: Noise = jax.tree.map(lambda part: part[min(number, len(part) - 1)], self)
+        return drawn
 
 
-def _linear_term(rows: Rows, form: Form) -> Float[Array, " F"]:
-    """The vector by which ω enters the objective outside the gap."""
-    if form == "paper":
-        return rows.initial - rows.weight @ rows.residual
-    return rows.weight @ rows.change
+class Acting(NamedTuple):
+    """π' in states, in successors and in initial states."""
+
+    here: Distribution
+    there: Distribution
+    initial: Distribution | None
 
 
-def _gap_derivatives(divergence: Divergence, rows: Rows, residual: Array) -> tuple[Array, Array]:
-    """Gradient and Hessian of Gap(Δω) in ω, the best shift moving along; `residual` is Δω."""
-    shifted = residual - best_shift(divergence, residual, rows.weight)
-    slope = (rows.weight * (divergence.ratio(shifted) - 1)) @ rows.residual
-    bend = rows.weight * _curvature(divergence, shifted)
-    total = jnp.sum(bend)
-    centred = rows.residual - (bend @ rows.residual / jnp.where(total > 0, total, 1))[None]
-    return slope, (centred * bend[:, None]).T @ centred
+Reading = Callable[[Policy], tuple[Float[Array, ""], Distribution]]
+"""D̂ as a function of π', and beside it π'(·|s) in every row."""
 
 
-def _curvature(divergence: Divergence, u: Array) -> Array:
-    """φ*''(u)."""
-    return jax.jvp(divergence.ratio, (u,), (jnp.ones_like(u),))[1]
+def init_discriminator(
+    observation_size: int, actions: ActionKind, key: Key, config: PPODiceConfig
+) -> DiscriminatorState:
+    """A fresh network and an optimiser at rest."""
+    dice = config.dice
+    get_divergence(dice.divergence)  # refuses an unknown name
+    network = init_discriminator_network(
+        observation_size, actions, dice.hidden_sizes, key, activation=dice.activation
+    )
+    return DiscriminatorState(network, _optimizer(config).init(network))
+
+
+def begin_iteration(state: DiscriminatorState, config: PPODiceConfig) -> DiscriminatorState:
+    """A constant g on warm features, if asked for: where an iteration begins, at π' = π, it is the best g."""
+    return recentre(state, config) if config.dice.recenter else state
+
+
+def recentre(state: DiscriminatorState, config: PPODiceConfig) -> DiscriminatorState:
+    """Zeros in the last layer, and an optimiser at rest."""
+    network = state.network.recentred()
+    return DiscriminatorState(network, _optimizer(config).init(network))
+
+
+def make_dice_batch(rollout: Rollout, old: Distribution, key: Key, config: PPODiceConfig) -> DiceBatch:
+    """The rows of an observed rollout; initial states are drawn anew for every row."""
+    steps = transitions(rollout, config.gamma, config.dice.chain)
+    if config.dice.initial_states in ("chain", "all"):
+        return DiceBatch(_from_all_states(steps, config), old, None)
+    first = jnp.zeros_like(rollout.ended).at[0].set(True)
+    begins = first if config.dice.initial_states == "rollout" else (rollout.elapsed == 0) | first
+    drawn = jax.random.categorical(key, jnp.log(begins.reshape(-1)), shape=steps.weight.shape)
+    return DiceBatch(steps, old, steps.obs[drawn])
+
+
+def take(batch: DiceBatch, rows: Int[Array, " M"]) -> DiceBatch:
+    """A minibatch."""
+    old, initial_obs = jax.tree.map(lambda leaf: leaf[rows], (batch.old, batch.initial_obs))
+    return DiceBatch(take_rows(batch.steps, rows), old, initial_obs)
+
+
+def draw_noise(policy: Policy, key: Key, shape: tuple[int, ...], config: PPODiceConfig) -> Noise:
+    """Noise for batches of `shape` [..., B] rows, ahead of time and in one call: [..., D, B, M, …]."""
+    dice = config.dice
+    draws = dice.discriminator_steps + 1 if dice.resample_actions else 1
+    samples = noises_needed(policy.counts, dice.policy_gradient, dice.action_samples)
+
+    def draw(key: Key) -> Float[Array, "..."]:
+        return policy.noise(key, (*shape[:-1], draws, shape[-1], samples))
+
+    here_key, there_key, initial_key = jax.random.split(key, 3)
+    coupled = dice.state_actions == "taken" and dice.form == "difference" and not policy.counts
+    return Noise(
+        here=None if coupled and dice.policy_gradient == "auto" else draw(here_key),
+        there=draw(there_key),
+        initial=draw(initial_key) if dice.initial_states in ("episode", "rollout") else None,
+    )
+
+
+def act_everywhere(policy: Policy, batch: DiceBatch) -> Acting:
+    """π' in all states of the batch, by one pass through the network."""
+    steps = batch.steps
+    states = [part for part in (steps.obs, steps.next_obs, batch.initial_obs) if part is not None]
+    together = jax.vmap(policy)(jnp.concatenate(states))
+    parts = jax.tree.map(lambda leaf: leaf.reshape(len(states), -1, *leaf.shape[1:]), together)
+    here, there, *rest = (select(parts, k) for k in range(len(states)))
+    return Acting(here, there, rest[0] if rest else None)
+
+
+def fit(
+    state: DiscriminatorState,
+    policy: Policy,
+    batch: DiceBatch,
+    noise: Noise,
+    config: PPODiceConfig,
+) -> tuple[DiscriminatorState, Reading, Metrics]:
+    """K steps of Adam up the objective in g, with π' as it stands; and D̂ as a function of π' at the new g."""
+    acting = act_everywhere(policy, batch)
+
+    def step(state: DiscriminatorState, noise: Noise) -> tuple[DiscriminatorState, Float[Array, ""]]:
+        gradient = jax.grad(_loss)(state.network, batch, acting, noise, config)
+        updates, optimizer = _optimizer(config).update(gradient, state.optimizer, state.network)
+        network = optax.apply_updates(state.network, updates)
+        return DiscriminatorState(network, optimizer), optax.tree.norm(gradient)
+
+    norms = []
+    for number in range(config.dice.discriminator_steps):
+        state, norm = step(state, noise.draw(number))
+        norms.append(norm)
+    metrics = {"dice/discriminator_grad_norm": jnp.mean(jnp.stack(norms))} if norms else {}
+    return state, reading(state, batch, noise.draw(config.dice.discriminator_steps), config), metrics
+
+
+def reading(state: DiscriminatorState, batch: DiceBatch, noise: Noise, config: PPODiceConfig) -> Reading:
+    """D̂ at the g of this state."""
+
+    def read_policy(policy: Policy) -> tuple[Float[Array, ""], Distribution]:
+        acting = act_everywhere(policy, batch)
+        return _read(state.network, batch, acting, noise, config)[0], acting.here
+
+    return read_policy
+
+
+def read(
+    network: Any, batch: DiceBatch, noise: Noise, policy: Policy, config: PPODiceConfig
+) -> tuple[Float[Array, ""], Rows]:
+    """D̂ of this g and this policy, and the rows behind it."""
+    return _read(network, batch, act_everywhere(policy, batch), noise, config)
+
+
+def certify(
+    divergence: Float[Array, ""], new: Distribution, old: Distribution, config: PPODiceConfig
+) -> Metrics:
+    """Whether a reading can be true, and if not why: above what is possible, or worse than a constant g.
+
+    KL(μ'‖μ) ≤ max_s KL(π'‖π)/(1−γ) over the states seen, and no divergence of n rows exceeds that of one row
+    from all of them. The zero of a constant g can always be had, so a reading below it is the fault of g.
+    """
+    safe_upper = safe_upper_bound(new, old, config)
+    n_rows = jax.tree.leaves(old)[0].shape[0]
+    largest = largest_certifiable(make_divergence(config), n_rows)
+    above = ~(divergence <= jnp.minimum(largest, safe_upper) + ROUNDING)  # true for NaN as well
+    below = divergence < -ROUNDING
+    flags = {"dice/valid": ~(above | below), "dice/above_bound": above, "dice/below_zero": below}
+    return {tag: flag.astype(jnp.float32) for tag, flag in flags.items()}
+
+
+ROUNDING = 1e-6
+"""Slack of the checks: at π' = π reading and bounds are all zero, up to rounding."""
+
+
+def safe_upper_bound(new: Distribution, old: Distribution, config: PPODiceConfig) -> Float[Array, ""]:
+    """max_s KL(π'‖π)/(1−γ), which KL(μ'‖μ) cannot exceed; other divergences have no such bound."""
+    if config.dice.divergence not in ("kl", "kl_paper"):
+        return jnp.asarray(jnp.inf, jnp.float32)
+    return jnp.max(jax.vmap(lambda p, q: p.kl_divergence(q))(new, old)) / (1 - config.gamma)
+
+
+def whole_batch_certificate(
+    rows: Rows, divergence: Float[Array, ""], new: Distribution, old: Distribution, config: PPODiceConfig
+) -> Metrics:
+    """D̂ on fresh noise, and between which bounds KL(μ'‖μ) lies, as far as g knows d'.
+
+    E_{d'}KL(π'‖π) ≤ KL(μ'‖μ) ≤ E_{d'}KL(π'‖π)/(1−γ), with the means over d' by the density ratios of g.
+    """
+    ratio = density_ratio(make_divergence(config), rows.residual, rows.weight, shift=shifted(config))
+    share = rows.weight * jnp.maximum(ratio, 0)
+    kl = jax.vmap(lambda p, q: p.kl_divergence(q))(new, old)
+    kl = jnp.concatenate([kl, jnp.zeros(len(share) - len(kl), kl.dtype)])  # absorbing rows
+    mean_ratio = jnp.sum(share)
+    share = share / jnp.maximum(mean_ratio, ROUNDING)
+    lower = jnp.sum(share * kl)
+    return {
+        "dice/fresh_divergence": divergence,
+        "dice/lower_bound": lower,
+        "dice/lower_bound_se": jnp.sqrt(jnp.sum(share**2 * (kl - lower) ** 2)),
+        "dice/upper_bound": lower / (1 - config.gamma),
+        "dice/safe_upper_bound": jnp.max(kl) / (1 - config.gamma),
+        "dice/largest_certifiable": largest_certifiable(make_divergence(config), len(share)),
+        "dice/mean_ratio": mean_ratio,
+    }
+
+
+def make_divergence(config: PPODiceConfig) -> Divergence:
+    """The divergence that is asked for."""
+    dice = config.dice
+    return get_divergence(
+        dice.divergence, **({"order": dice.alpha_order} if dice.divergence == "alpha" else {})
+    )
+
+
+def shifted(config: PPODiceConfig) -> bool:
+    """Whether the best constant is added to g, which the paper's un-normalised KL does without."""
+    return config.dice.divergence != "kl_paper"
+
+
+def _read(
+    network: Any, batch: DiceBatch, acting: Acting, noise: Noise, config: PPODiceConfig
+) -> tuple[Float[Array, ""], Rows]:
+    dice, steps, divergence = config.dice, batch.steps, make_divergence(config)
+    choices = choose_actions(
+        steps.action,
+        acting.here,
+        batch.old if dice.form == "difference" else None,
+        acting.there,
+        (noise.here, noise.there),
+        dice.policy_gradient,
+    )
+    rows = evaluate_rows(network, network.absorbing, steps, choices, config.gamma)
+    if dice.form == "difference":
+        return difference_form(divergence, *rows[:3], shift=shifted(config)), rows
+    if batch.initial_obs is not None:
+        assert acting.initial is not None
+        value = jax.vmap(partial(_state_value, network, dice.policy_gradient))
+        initial = (1 - config.gamma) * jnp.mean(value(batch.initial_obs, acting.initial, noise.initial))
+        rows = rows._replace(initial=initial)
+    return paper_form(divergence, rows.initial, rows.residual, rows.weight, shift=shifted(config)), rows
+
+
+def _state_value(
+    network: Any, gradient: PolicyGradient, obs: Any, distribution: Distribution, noise: Any
+) -> Float[Array, ""]:
+    """V'_g(s)."""
+    actions, weights = support(distribution, noise, gradient)
+    return weights @ jax.vmap(network, (None, 0))(obs, actions)
+
+
+def _loss(
+    network: Any, batch: DiceBatch, acting: Acting, noise: Noise, config: PPODiceConfig
+) -> Float[Array, ""]:
+    """−D̂, and what keeps g smooth."""
+    dice = config.dice
+    loss = -_read(network, batch, acting, noise, config)[0]
+    if dice.orthogonal_penalty is not None:
+        loss += dice.orthogonal_penalty * _distance_from_orthogonal(network)
+    if dice.gradient_penalty is not None:
+        loss += dice.gradient_penalty * _mean_squared_slope(network, batch)
+    return loss
+
+
+def _distance_from_orthogonal(network: Any) -> Float[Array, ""]:
+    """Σ ‖WWᵀ − I‖² over the hidden layers, by the smaller of the two products."""
+
+    def distance(weight: Float[Array, "J I"]) -> Float[Array, ""]:
+        wide = weight if weight.shape[0] <= weight.shape[1] else weight.T
+        return jnp.sum((wide @ wide.T - jnp.eye(len(wide), dtype=wide.dtype)) ** 2)
+
+    return sum((distance(weight) for weight in network.hidden_weights), jnp.zeros(()))
+
+
+def _mean_squared_slope(network: Any, batch: DiceBatch) -> Float[Array, ""]:
+    """E‖∇g‖² at the steps of the batch, with respect to the observation and to a continuous action."""
+    steps = batch.steps
+    continuous = jnp.issubdtype(steps.action.dtype, jnp.floating)
+    slopes = jax.vmap(jax.grad(network, argnums=(0, 1) if continuous else (0,)))(steps.obs, steps.action)
+    return sum((jnp.mean(jnp.sum(slope**2, axis=-1)) for slope in slopes), jnp.zeros(()))
+
+
+def _from_all_states(steps: Transitions, config: PPODiceConfig) -> Transitions:
+    """All visited states as initial ones, where that is asked for and is not what the chain does."""
+    if config.dice.initial_states == "chain":
+        return steps
+    even = jnp.full_like(steps.inflow, (1 - config.gamma) / len(steps.inflow))
+    return replace(steps, inflow=even, outflow=jnp.zeros_like(even))
+
+
+def _optimizer(config: PPODiceConfig) -> optax.GradientTransformation:
+    dice = config.dice
+    rate = config.learning_rate * dice.learning_rate_factor
+    clip = optax.identity() if dice.max_grad_norm is None else optax.clip_by_global_norm(dice.max_grad_norm)
+    return optax.chain(
+        clip,
+        optax.scale_by_adam(eps=config.adam_eps),
+        optax.add_decayed_weights(dice.weight_decay),
+        optax.scale(-rate),
+    )

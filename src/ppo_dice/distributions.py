@@ -5,7 +5,8 @@ rollout in one call, and `sample(noise)` is cheap arithmetic. The same noise giv
 their samples, which is what reparametrised estimators want.
 """
 
-from typing import Any, Protocol, TypeVar, runtime_checkable
+import math
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -13,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from ppo_dice.errors import UserError
 from ppo_dice.types import Key
 
 LOG_2PI = float(np.log(2 * np.pi))
@@ -46,9 +46,24 @@ class Distribution(Protocol):
         """KL(self‖other), in closed form."""
         ...
 
-    def support(self, noise: Float[Array, "M ..."]) -> tuple[Shaped[Array, "J A"], Float[Array, " J"]]:
-        """Actions and weights whose weighted sum stands for an expectation, differentiable in the policy."""
+    @property
+    def enumerable(self) -> bool:
+        """Whether `support` is all there is, with nothing left to the noise."""
         ...
+
+    def support(self, noise: Float[Array, "M ..."]) -> "Support":
+        """Weighted actions that stand for an expectation, differentiable in the policy."""
+        ...
+
+
+class Support(NamedTuple):
+    """Actions with weights: Σ weight·g(action) stands for an expectation over actions.
+
+    The weights carry the gradient with respect to the policy, or the actions do, or both.
+    """
+
+    action: Shaped[Array, "J A"]
+    weight: Float[Array, " J"]
 
 
 AnyDistribution = TypeVar("AnyDistribution", bound=Distribution)
@@ -83,9 +98,18 @@ class DiagonalGaussian(eqx.Module):
         distance = (self.mean - other.mean) * jnp.exp(-other.log_std)
         return jnp.sum(0.5 * (jnp.exp(2 * log_ratio) + distance**2 - 1) - log_ratio)
 
-    def support(self, noise: Float[Array, "M A"]) -> tuple[Float[Array, "M A"], Float[Array, " M"]]:
+    @property
+    def enumerable(self) -> bool:
+        """No."""
+        return False
+
+    def noise_of(self, action: Float[Array, " A"]) -> Float[Array, " A"]:
+        """(action − mean)/std, the noise from which `sample` makes this action."""
+        return (action - self.mean) * jnp.exp(-self.log_std)
+
+    def support(self, noise: Float[Array, "M A"]) -> Support:
         """The reparametrised samples of this noise, equally weighted."""
-        return jax.vmap(self.sample)(noise), jnp.full(len(noise), 1 / len(noise), self.mean.dtype)
+        return sampled_support(self, noise)
 
 
 class Categorical(eqx.Module):
@@ -96,6 +120,8 @@ class Categorical(eqx.Module):
     """
 
     logits: Float[Array, "D K"]
+    counts: tuple[int, ...] | None = eqx.field(static=True, default=None)
+    """Categories of each component; None where none is padded."""
 
     def sample(self, noise: Float[Array, "D K"]) -> Int[Array, " D"]:
         """The Gumbel-max trick: argmax(logits + noise)."""
@@ -117,11 +143,23 @@ class Categorical(eqx.Module):
         """Σ p (log p − log q)."""
         return jnp.sum(self.probs * (self.log_probs - other.log_probs))
 
-    def support(self, noise: Any) -> tuple[Int[Array, "J D"], Float[Array, " J"]]:
-        """Every joint action with its probability; nothing is left to the noise."""
-        joint = joint_actions(*self.logits.shape)
-        components = jnp.arange(joint.shape[1])
-        return jnp.asarray(joint), jnp.exp(jnp.sum(self.log_probs[components, joint], axis=-1))
+    @property
+    def enumerable(self) -> bool:
+        """Whether there are few enough joint actions to sum over."""
+        return enumerable(self._all_counts)
+
+    def support(self, noise: Float[Array, "..."]) -> Support:
+        """Every joint action with its probability; `score_support` where there are too many of them."""
+        if not self.enumerable:
+            return score_support(self, noise)
+        joint = joint_actions(self._all_counts)
+        components = jnp.arange(len(self._all_counts))
+        return Support(jnp.asarray(joint), jnp.exp(jnp.sum(self.log_probs[components, joint], axis=-1)))
+
+    @property
+    def _all_counts(self) -> tuple[int, ...]:
+        n_components, n_categories = self.logits.shape[-2:]
+        return self.counts or (n_categories,) * n_components
 
     @property
     def log_probs(self) -> Float[Array, "D K"]:
@@ -139,15 +177,65 @@ def kl_divergence(p: AnyDistribution, q: AnyDistribution) -> Float[Array, ""]:
     return p.kl_divergence(q)
 
 
-def joint_actions(n_components: int, n_categories: int) -> Int[np.ndarray, "J D"]:
+PolicyGradient = Literal["auto", "score", "score-printed"]
+"""How an expectation over actions is differentiated with respect to the policy."""
+
+
+def support(distribution: Distribution, noise: Float[Array, "M ..."], gradient: PolicyGradient) -> Support:
+    """Weighted actions that stand for an expectation, by the estimator that is asked for."""
+    estimators = {"auto": lambda d, n: d.support(n), "score": score_support, "score-printed": printed_support}
+    return estimators[gradient](distribution, noise)
+
+
+def sampled_support(distribution: Distribution, noise: Float[Array, "M ..."]) -> Support:
+    """The actions of this noise, equally weighted."""
+    return Support(jax.vmap(distribution.sample)(noise), jnp.full(len(noise), 1 / len(noise), noise.dtype))
+
+
+def score_support(distribution: Distribution, noise: Float[Array, "M ..."]) -> Support:
+    """The score function with two independent actions a and b for every pair of noises.
+
+    The value of Σ weight·g is g(a), and its gradient (g(b) − g(a)) ∇log π(b): g(a) is a baseline, and the
+    action that decides the value, perhaps inside φ*, is independent of the one that carries the gradient.
+    """
+    first, second = noise[: len(noise) // 2], noise[len(noise) // 2 :]
+    value, carrier = (jax.lax.stop_gradient(sampled_support(distribution, half)) for half in (first, second))
+    score = _score(distribution, carrier.action) * carrier.weight
+    return Support(
+        jnp.concatenate([value.action, carrier.action]), jnp.concatenate([value.weight - score, score])
+    )
+
+
+def printed_support(distribution: Distribution, noise: Float[Array, "M ..."]) -> Support:
+    """The score function as the paper prints it: one action for both, and no baseline.
+
+    The value of Σ weight·g is g(a), and its gradient g(a) ∇log π(a), which is biased inside φ*.
+    """
+    sampled = jax.lax.stop_gradient(sampled_support(distribution, noise))
+    return Support(sampled.action, sampled.weight * (1 + _score(distribution, sampled.action)))
+
+
+def noises_needed(counts: tuple[int, ...], gradient: PolicyGradient, samples: int) -> int:
+    """How many noises `support` takes for an average over `samples` actions; `counts` as in `ActionKind`."""
+    if gradient == "auto" and counts and enumerable(counts):
+        return 0
+    return samples if gradient == "score-printed" or (gradient == "auto" and not counts) else 2 * samples
+
+
+def enumerable(counts: tuple[int, ...]) -> bool:
+    """Whether all joint actions can be summed over."""
+    return math.prod(counts) <= LARGEST_ENUMERATION
+
+
+def joint_actions(counts: tuple[int, ...]) -> Int[np.ndarray, "J D"]:
     """Every combination of categories, a row each."""
-    count = n_categories**n_components
-    if count > LARGEST_ENUMERATION:
-        raise UserError(
-            f"{count:,} joint actions are too many to sum over; at most {LARGEST_ENUMERATION} are supported."
-        )
-    grid = np.indices((n_categories,) * n_components, dtype=np.int32)
-    return grid.reshape(n_components, -1).T
+    return np.indices(counts, dtype=np.int32).reshape(len(counts), -1).T
+
+
+def _score(distribution: Distribution, action: Shaped[Array, "M A"]) -> Float[Array, " M"]:
+    """log π(a) with its value taken off: 0, with the gradient ∇log π(a)."""
+    log_prob = jax.vmap(distribution.log_prob)(action)
+    return log_prob - jax.lax.stop_gradient(log_prob)
 
 
 def gaussian_noise(key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:

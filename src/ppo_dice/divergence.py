@@ -136,8 +136,9 @@ def js() -> Divergence:
     half_log_2 = float(np.log(2) / 2)
     return Divergence(
         "js",
-        generator=lambda t: (xlogy(t, t) - (t + 1) * jnp.log((t + 1) / 2)) / 2,
-        slope=lambda t: jnp.log(2 * t / (t + 1)) / 2,
+        # The same as in the equation, but no difference of infinities where t is huge.
+        generator=lambda t: (xlogy(t, t / ((t + 1) / 2)) - jnp.log((t + 1) / 2)) / 2,
+        slope=lambda t: jnp.log(t / ((t + 1) / 2)) / 2,
         conjugate=lambda u: _below(u, half_log_2, lambda v: -jnp.log(2 - jnp.exp(2 * v)) / 2),
         ratio=lambda u: _below(u, half_log_2, lambda v: jnp.exp(2 * v) / (2 - jnp.exp(2 * v))),
         upper=half_log_2,
@@ -335,6 +336,15 @@ def density_ratio(
     """μ'/μ in every row, as far as g knows: φ*'(x − c). With the best shift its mean is 1."""
     c = best_shift(divergence, residual, weight) if shift else 0.0
     return divergence.ratio(residual - c)
+
+
+def largest_certifiable(divergence: Divergence, n_rows: int) -> Float[Array, ""]:
+    """The most that `n_rows` samples of μ can show: all of μ' in one of them, [φ(n) + (n − 1)φ(0)]/n.
+
+    For KL this is log n. A larger reading is an error of the discriminator, not a divergence.
+    """
+    n = jnp.float32(n_rows)
+    return (divergence.generator(n) + (n - 1) * divergence.generator(jnp.zeros_like(n))) / n
 
 
 def _of_rows_that_count(residual: Array, weight: Array) -> Array:

@@ -33,3 +33,8 @@ def approximate_kl(log_ratio: Float[Array, " B"]) -> Float[Array, ""]:
 def clip_fraction(log_ratio: Float[Array, " B"], clip_range: Scalar) -> Float[Array, ""]:
     """The share of actions whose ratio lies outside 1 ± ε."""
     return jnp.mean((jnp.abs(jnp.expm1(log_ratio)) > clip_range).astype(log_ratio.dtype))
+
+
+def adaptive_coefficient(advantage: Float[Array, " B"], percentile: Scalar) -> Float[Array, ""]:
+    """λ as the paper sets it: a high percentile of |Â|, in the place of max |Â|."""
+    return jnp.percentile(jnp.abs(advantage), percentile)

@@ -5,7 +5,7 @@ Shapes are those of one seed: `T` steps of `N` environments. A population adds a
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import equinox as eqx
 import jax
@@ -54,6 +54,8 @@ class Batch(eqx.Module):
     action: Shaped[Array, "B A"]
     log_prob: Float[Array, " B"]
     advantage: Float[Array, " B"]
+    raw_advantage: Float[Array, " B"]
+    """The same before it was standardised."""
     value_target: Float[Array, " B"]
 
 
@@ -79,18 +81,28 @@ class Actor(eqx.Module):
 def register_config(cls: type[Config]) -> type[Config]:
     """Make a config a JAX tree: its numbers are leaves, and everything else is part of its structure.
 
-    A traced copy is put together without its constructor, whose checks are about numbers, not about arrays.
+    A field that takes a number *or a word* is a leaf when it holds the number. A config within a config is a
+    branch. A traced copy is put together without its constructor, whose checks are about numbers, not arrays.
     """
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    traced = [field.name for field in fields if field.type in (float, float | None)]
-    static = [field.name for field in fields if field.name not in traced]
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    hints = get_type_hints(cls)
+    may_be_traced = {
+        field.name
+        for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+        if (float in (hints[field.name], *get_args(hints[field.name])) and not field.metadata.get("static"))
+        or dataclasses.is_dataclass(hints[field.name])
+    }
 
     def flatten(config: Config) -> tuple[list[Any], tuple[Any, ...]]:
-        return [getattr(config, name) for name in traced], tuple(getattr(config, name) for name in static)
+        values = {name: getattr(config, name) for name in names}
+        traced = [name for name in names if name in may_be_traced and not isinstance(values[name], str)]
+        rest = tuple((name, value) for name, value in values.items() if name not in traced)
+        return [values[name] for name in traced], (tuple(traced), rest)
 
     def unflatten(structure: tuple[Any, ...], leaves: Iterable[Any]) -> Config:
+        traced, rest = structure
         config = object.__new__(cls)
-        for name, value in (*zip(traced, leaves), *zip(static, structure)):
+        for name, value in (*zip(traced, leaves), *rest):
             object.__setattr__(config, name, value)
         return config
 

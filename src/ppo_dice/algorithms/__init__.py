@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ppo_dice.config import PPOConfig
+from ppo_dice.config import PPOConfig, PPODiceConfig
 from ppo_dice.errors import UserError
 
 
@@ -28,7 +28,10 @@ class Algorithm:
     update: Callable[..., Any]
 
 
-_registry: dict[str, tuple[type[Any], str]] = {"ppo": (PPOConfig, "ppo_dice.algorithms.ppo")}
+_registry: dict[str, tuple[type[Any], str]] = {
+    "ppo": (PPOConfig, "ppo_dice.algorithms.ppo"),
+    "ppo-dice": (PPODiceConfig, "ppo_dice.algorithms.ppo_dice"),
+}
 
 
 def register(name: str, config: type[Any], module: str) -> None:

@@ -3,6 +3,7 @@
 `init` makes a state, `update` maps a state and a rollout to the next state and metrics; both are pure.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ppo_dice import objectives
 from ppo_dice.advantages import discounted_returns_so_far, explained_variance, gae, standardize
@@ -19,17 +20,14 @@ from ppo_dice.config import PPOConfig
 from ppo_dice.diagnostics import policy_change
 from ppo_dice.distributions import Distribution
 from ppo_dice.minibatch import epoch_minibatches
-from ppo_dice.networks import (
-    MLP,
-    CategoricalPolicy,
-    GaussianPolicy,
-    Policy,
-    StateValue,
-)
+from ppo_dice.networks import MLP, CategoricalPolicy, GaussianPolicy, Policy, StateValue, init_mlp
 from ppo_dice.normalization import Moments, Normalizer, empty_moments, init_normalizer, scale, update_moments
 from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, Rollout, Scalar, register_config
 
 register_config(PPOConfig)
+
+Regularizer = Callable[[Policy], tuple[Policy, Metrics]]
+"""The gradient, with respect to π', of what is added to the loss; and metrics."""
 
 
 class PPOModel(eqx.Module):
@@ -82,7 +80,7 @@ def init_policy(
 def update(state: PPOState, rollout: Rollout, key: Key, config: PPOConfig) -> tuple[PPOState, Metrics]:
     """One iteration: estimate advantages, then move policy and value on shuffled minibatches."""
     state, reward = scale_rewards(state, rollout, config)
-    batch, behaviour, value = make_batch(state.model, rollout, reward, config)
+    batch, behaviour, value = make_batch(state.model, observe(state.model, rollout), reward, config)
 
     def step(carry: tuple[PPOState, Bool[Array, ""]], rows: Array) -> tuple[Any, Metrics]:
         state, running = carry
@@ -93,9 +91,7 @@ def update(state: PPOState, rollout: Rollout, key: Key, config: PPOConfig) -> tu
         state = jax.tree.map(lambda new, kept: jnp.where(running, new, kept), proposal, state)
         return (state, running), metrics | {"train/updates": running.astype(jnp.float32)}
 
-    rows = jax.vmap(lambda key: epoch_minibatches(key, config.batch_size, config.n_minibatches))(
-        jax.random.split(key, config.n_epochs)
-    ).reshape(-1, config.minibatch_size)
+    rows = shuffled_rows(key, config).reshape(-1, config.minibatch_size)
     (state, _), history = jax.lax.scan(step, (state, jnp.asarray(True)), rows)
 
     after = jax.vmap(state.model.policy)(batch.obs)
@@ -118,29 +114,46 @@ def scale_rewards(
     return state, scale(moments, rollout.reward, config.reward_clip)
 
 
+def observe(model: PPOModel, rollout: Rollout) -> Rollout:
+    """The rollout with observations as the networks see them."""
+    see = jax.vmap(jax.vmap(model.normalizer))
+    return replace(rollout, obs=see(rollout.obs), final_obs=see(rollout.final_obs))
+
+
 def make_batch(
     model: PPOModel, rollout: Rollout, reward: Float[Array, "T N"], config: PPOConfig
 ) -> tuple[Batch, Distribution, Float[Array, " B"]]:
-    """Everything the update needs of the rollout, in rows; π(·|s) in every row; and V(s) in every row."""
-    see = jax.vmap(jax.vmap(model.normalizer))
+    """All that the update needs of an observed rollout, in rows; π(·|s) in every row; V(s) in every row."""
     judge = jax.vmap(jax.vmap(model.value))
-    obs = see(rollout.obs)
-    values = judge(obs)
+    values = judge(rollout.obs)
     value = values[:-1]
-    next_value = jnp.where(rollout.ended, judge(see(rollout.final_obs)), values[1:])
+    next_value = jnp.where(rollout.ended, judge(rollout.final_obs), values[1:])
 
-    terminated = rollout.ended if config.time_limits == "terminate" else rollout.terminated
     along_steps = jax.vmap(gae, in_axes=(1, 1, 1, 1, 1, None, None), out_axes=1)
+    terminated = terminations(rollout, config)
     estimate = partial(along_steps, reward, value, next_value, terminated, rollout.ended, config.gamma)
-    advantage = estimate(config.gae_lambda)
-    value_target = value + (advantage if config.value_target == "gae" else estimate(1.0))
-    if config.standardize_advantages:
-        advantage = standardize(advantage)
+    raw_advantage = estimate(config.gae_lambda)
+    value_target = value + (raw_advantage if config.value_target == "gae" else estimate(1.0))
+    advantage = standardize(raw_advantage) if config.standardize_advantages else raw_advantage
 
-    obs, action = (x.reshape(-1, *x.shape[2:]) for x in (obs[:-1], rollout.action))
+    obs, action = (x.reshape(-1, *x.shape[2:]) for x in (rollout.obs[:-1], rollout.action))
     behaviour, log_prob = _judge_in_minibatches(model.policy, obs, action, config.n_minibatches)
-    batch = Batch(obs, action, log_prob, advantage.reshape(-1), value_target.reshape(-1))
-    return batch, behaviour, value.reshape(-1)
+    advantage, raw_advantage, value_target, value = (
+        x.reshape(-1) for x in (advantage, raw_advantage, value_target, value)
+    )
+    return Batch(obs, action, log_prob, advantage, raw_advantage, value_target), behaviour, value
+
+
+def terminations(rollout: Rollout, config: PPOConfig) -> Bool[Array, "T N"]:
+    """Where nothing follows: at terminations, and at time limits if they are to count as such."""
+    return rollout.ended if config.time_limits == "terminate" else rollout.terminated
+
+
+def shuffled_rows(key: Key, config: PPOConfig) -> Int[Array, "E M B"]:
+    """The rows of every minibatch of every epoch."""
+    return jax.vmap(lambda key: epoch_minibatches(key, config.batch_size, config.n_minibatches))(
+        jax.random.split(key, config.n_epochs)
+    )
 
 
 def _judge_in_minibatches(
@@ -160,13 +173,22 @@ def _judge_in_minibatches(
 
 
 def update_policy(
-    state: PPOState, minibatch: Batch, behaviour: Distribution, config: PPOConfig
+    state: PPOState,
+    minibatch: Batch,
+    behaviour: Distribution,
+    config: PPOConfig,
+    regularizer: Regularizer | None = None,
 ) -> tuple[PPOState, Metrics]:
     """One gradient step of policy and value on one minibatch."""
     model = state.model
     gradient, metrics = jax.grad(loss, has_aux=True)(
         (model.policy, model.value), minibatch, behaviour, state.kl_coef, config
     )
+    if regularizer is not None:
+        # Not a term of the loss: summed over rows by themselves, PPO's gradients keep their last bit.
+        more, more_metrics = regularizer(model.policy)
+        gradient = (jax.tree.map(jnp.add, gradient[0], more), gradient[1])
+        metrics |= more_metrics
     updates, optimizer = _optimizer(config).update(gradient, state.optimizer)
     policy, value = optax.apply_updates((model.policy, model.value), updates)
     metrics |= {
@@ -185,7 +207,8 @@ def loss(
 ) -> tuple[Float[Array, ""], Metrics]:
     """vf_coef·E(V − target)² − L_clip − ent_coef·E H(π') [+ λ·E KL(π‖π')]."""
     policy, value = networks
-    new = jax.vmap(policy)(minibatch.obs)
+    # The barrier keeps sums over rows from being compiled otherwise when there is a regulariser.
+    new = jax.lax.optimization_barrier(jax.vmap(policy)(minibatch.obs))
     log_prob = jax.vmap(lambda distribution, a: distribution.log_prob(a))(new, minibatch.action)
     log_ratio = log_prob - minibatch.log_prob
     if config.surrogate == "clipped":
@@ -247,7 +270,7 @@ def _optimizer(config: PPOConfig) -> optax.GradientTransformation:
 def _mlp(
     observation_shape: tuple[int, ...], n_out: int, key: Key, config: PPOConfig, head_gain: Scalar
 ) -> MLP:
-    return MLP(
+    return init_mlp(
         (*observation_shape, *config.hidden_sizes, n_out),
         key,
         activation=config.activation,

@@ -13,9 +13,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
 
-from ppo_dice.chains import Chain, Discriminator, Rows, evaluate_rows, transitions
-from ppo_dice.discriminator import conditional_mean
-from ppo_dice.distributions import Categorical, DiagonalGaussian, gaussian_noise, gumbel_noise
+from ppo_dice.chains import (
+    Chain,
+    Choices,
+    Discriminator,
+    Rows,
+    Transitions,
+    choose_actions,
+    evaluate_rows,
+    transitions,
+)
+from ppo_dice.distributions import Categorical, DiagonalGaussian, PolicyGradient, gaussian_noise, gumbel_noise
+from ppo_dice.linear_discriminator import conditional_mean
 from ppo_dice.tabular.linear_gaussian import LinearPolicy, Triple
 from ppo_dice.types import Key, Rollout, Scalar
 
@@ -94,7 +103,7 @@ def feature_rows(
     sampled: bool = False,
     average_next: bool = False,
 ) -> Rows:
-    """What `discriminator.fit_linear` needs of one rollout and two policies.
+    """What `linear_discriminator.fit_linear` needs of one rollout and two policies.
 
     In the absorbing chains the last feature is that of the absorbing state. `average_next` regresses the
     features of the successor on those of the step, which is what stochastic dynamics need.
@@ -107,13 +116,18 @@ def feature_rows(
         features,
         absorbing,
         steps,
-        new,
-        old,
-        (here, there),
+        choices_of(steps, new, old, (here, there), "score-printed" if sampled else "auto"),
         gamma,
-        sampled=sampled,
         average_next=partial(conditional_mean, ridge=REGRESSION_RIDGE) if average_next else None,
     )
+
+
+def choices_of(
+    steps: Transitions, new: Any, old: Any, noise: tuple[Any, Any], gradient: PolicyGradient = "auto"
+) -> Choices:
+    """`chains.choose_actions` with the policies as functions of the observation."""
+    here, there = jax.vmap(new)(steps.obs), jax.vmap(new)(steps.next_obs)
+    return choose_actions(steps.action, here, jax.vmap(old)(steps.obs), there, noise, gradient)
 
 
 def each_environment(rollout: Rollout) -> Rollout:

@@ -7,8 +7,8 @@ import jax
 from jaxtyping import Array, Float
 
 from ppo_dice.chains import Discriminator
-from ppo_dice.discriminator import Form, LinearFit, fit_linear
 from ppo_dice.divergence import kl
+from ppo_dice.linear_discriminator import Form, LinearFit, fit_linear
 from ppo_dice.tabular.estimation import feature_rows
 from ppo_dice.types import Key, Rollout, Scalar
 
