@@ -9,7 +9,7 @@ import task
 from turns import Numbers, take_turns
 
 from ppo_dice.algorithms import get_algorithm
-from ppo_dice.cli import _prepare_jax
+from ppo_dice.commands import prepare_jax
 from ppo_dice.envs import environment_seeds, make_envs
 from ppo_dice.presets import preset
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, required=True)
     parser.add_argument("--backend", default="auto")
     options = parser.parse_args()
-    _prepare_jax()  # the settings a run from the command line has
+    prepare_jax()  # the settings a run from the command line has
     iterations = start_training(options.seeds, options.backend)
     packages = ("ppo-dice", "jax", "jaxlib", "equinox", "optax", "envpool", "numpy")
     take_turns(partial(one_iteration, iterations, options.seeds), packages)

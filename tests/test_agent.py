@@ -1,4 +1,6 @@
+import contextlib
 import json
+import signal
 from typing import Any
 
 import gymnasium
@@ -7,7 +9,9 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from safetensors import safe_open
 
-from ppo_dice import PPO, Agent, load
+import ppo_dice
+from ppo_dice import PPO, Agent, DiceConfig, PPODice, load
+from ppo_dice.checkpoint import save_arrays
 from ppo_dice.errors import UserError
 from ppo_dice.evaluation import Evaluation, copies_per_seed
 
@@ -161,7 +165,19 @@ def test_evaluation_runs_as_many_episodes_as_asked_of_every_seed():
         (lambda: PPO("CartPole-v1", learning_rat=1), "no setting learning_rat; did you mean learning_rate?"),
         (lambda: PPO("CartPole-v1", preset="best"), "There is no preset 'best'; known are: default"),
         (lambda: PPO("CartPol-v1"), "CartPole-v1"),
+        (lambda: PPO(None), "There is no environment; give an id, a callable"),
+        (lambda: PPO("CartPole-v1", seeds=20_000), "8 environments for each of 20,000 seeds are too many"),
+        (lambda: PPO("CartPole-v1", n_steps=10**12), "takes at least"),
+        (
+            lambda: PPODice("Hopper-v5", dice={"coeficient": 1.0}),
+            "setting coeficient; did you mean coefficient?",
+        ),
+        (
+            lambda: PPO("CartPole-v1").save("/proc/model"),
+            "The model cannot be saved as /proc/model.safetensors: ",
+        ),
         (lambda: PPO("CartPole-v1", seeds=0), "seeds must be at least 1, but is 0."),
+        (lambda: PPO("CartPole-v1").save("."), "The model cannot be saved as .: a name is needed."),
         (lambda: PPO("CartPole-v1").learn(0), "total_timesteps must be at least 1, but is 0."),
         (lambda: PPO("CartPole-v1").evaluate(0), "episodes must be at least 1, but is 0."),
         (lambda: PPO.load("nowhere"), "There is no run's folder and no model file nowhere."),
@@ -176,7 +192,7 @@ def test_a_users_mistake_gets_a_sentence(call, sentence):
 def test_a_model_is_refused_by_another_environment_and_another_algorithm(tmp_path):
     path = PPO("CartPole-v1", **TINY).save(tmp_path / "model")
     with pytest.raises(UserError, match=r"Pendulum-v1 has the observation space .* belongs to CartPole-v1"):
-        PPO.load(path, env="Pendulum-v1").evaluate(1)
+        PPO.load(path, env="Pendulum-v1")
 
     class Other(Agent):
         algorithm = "other"
@@ -194,3 +210,101 @@ def test_a_model_of_a_callable_predicts_alone_but_asks_for_its_environment_to_ev
     loaded.predict(np.zeros(3, np.float32))
     with pytest.raises(UserError, match="pass it to load as env="):
         loaded.evaluate(1)
+
+
+class Sized(AnySpaces):
+    def __init__(self, size: int = 3) -> None:
+        super().__init__(VECTOR, Discrete(2))
+
+
+def test_saved_arguments_are_those_of_the_saved_environment_alone(tmp_path):
+    id_path = PPO("CartPole-v1", env_kwargs={"max_episode_steps": 7}, **TINY).save(tmp_path / "id")
+    assert PPO.load(id_path).env_kwargs == {"max_episode_steps": 7}
+    assert PPO.load(id_path, env="CartPole-v1").env_kwargs == {"max_episode_steps": 7}
+    other = PPO.load(id_path, env="CartPole-v0")
+    assert other.env_kwargs == {}
+    assert other.spec.id == "CartPole-v0"
+    assert max(other.evaluate(4).lengths[0]) > 7
+    given = PPO.load(id_path, env="CartPole-v0", env_kwargs={"max_episode_steps": 9})
+    assert given.env_kwargs == {"max_episode_steps": 9}
+
+    assert PPO.load(id_path, env=lambda: gymnasium.make("CartPole-v1")).env_kwargs == {}  # not EnvPool's
+
+    callable_path = PPO(Sized, env_kwargs={"size": 5}, workers=0, **TINY).save(tmp_path / "callable")
+    assert PPO.load(callable_path, env=Sized).env_kwargs == {"size": 5}
+    assert PPO.load(callable_path, env=Sized()).env_kwargs == {}
+
+
+def test_a_model_loaded_with_another_environment_is_saved_as_that(tmp_path):
+    path = PPO("CartPole-v1", **TINY).save(tmp_path / "model")
+    again = PPO.load(path, env="CartPole-v0").save(tmp_path / "again")
+    assert PPO.load(again).env == "CartPole-v0"
+
+
+def test_a_model_is_found_beside_a_folder_of_the_same_name(tmp_path):
+    (tmp_path / "hopper").mkdir()
+    path = PPO("CartPole-v1", **TINY).save(tmp_path / "hopper")
+    assert path.name == "hopper.safetensors"
+    assert PPO.load(tmp_path / "hopper").seeds == (0,)
+
+
+def test_a_config_within_the_config_is_given_whole_or_in_part_and_comes_back_from_the_file(tmp_path):
+    whole = DiceConfig(coefficient=0.5, hidden_sizes=(8,))
+    assert PPODice("CartPole-v1", dice=whole, **TINY).config.dice == whole
+    agent = PPODice("CartPole-v1", dice={"coefficient": 0.5, "hidden_sizes": [8]}, **TINY)
+    assert agent.config.dice == whole
+    assert PPODice.load(agent.save(tmp_path / "model")).config == agent.config
+
+
+@pytest.mark.parametrize(("place", "owner"), [((), "PPODiceConfig"), (("dice",), "DiceConfig")])
+def test_a_setting_of_another_version_gets_a_sentence(place, owner, tmp_path):
+    agent = PPODice("CartPole-v1", **TINY)
+    description = agent.description()
+    config = description["config"]
+    for name in place:
+        config = config[name]
+    config["colour"] = "red"
+    path = tmp_path / "newer.safetensors"
+    save_arrays(path, agent.population.state.model, description)
+    with pytest.raises(UserError, match=rf"newer.safetensors has settings .* {owner} has no setting colour"):
+        PPODice.load(path)
+
+
+def test_one_action_without_axes_is_still_an_array():
+    make = lambda: AnySpaces(VECTOR, Box(-1.0, 1.0, (), np.float32))
+    agent = PPO(make, workers=0, **TINY)
+    action, _ = agent.predict(np.zeros(3, np.float32))
+    assert isinstance(action, np.ndarray)
+    assert action.shape == ()
+    assert agent.predict(np.zeros((2, 3), np.float32))[0].shape == (2,)
+
+
+class Swallowing(AnySpaces):
+    """Interrupts, and ignores it."""
+
+    def step(self, action: Any) -> Any:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return super().step(action)
+
+
+def test_an_interrupt_that_is_swallowed_stops_training_at_the_end_of_the_iteration(tmp_path):
+    agent = PPO(lambda: Swallowing(VECTOR, Discrete(2)), workers=0, **TINY)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(320, out=tmp_path / "run")
+    assert agent.population.iteration == 1
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["complete"], result["env_steps"]) == (False, 32)
+
+
+def test_a_run_that_is_interrupted_while_its_folder_is_made_is_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("ppo_dice.run_folder.versions", lambda: signal.raise_signal(signal.SIGINT) or {})
+    agent = PPO("CartPole-v1", **TINY)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(320, out=tmp_path / "run")
+    assert PPO.load(tmp_path / "run").population.iteration == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["env_steps"] == 0
+
+
+def test_the_package_shows_its_names_before_they_are_imported():
+    assert set(ppo_dice.__all__) <= set(dir(ppo_dice))

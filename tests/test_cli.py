@@ -181,9 +181,12 @@ def test_a_file_that_a_run_would_write_is_not_overwritten(name, tmp_path, capsys
 MISTAKES = {
     "Hoper-v5": "There is no environment 'Hoper-v5'; did you mean Hopper-v5",
     "--seed 3 CartPole-v1": "The environment comes first: ppo-dice train ENV",
-    "CartPole-v1 --algo pp": "There is no algorithm 'pp'; known are: ppo.",
+    "CartPole-v1 --algo pp": "There is no algorithm 'pp'; known are: ppo, ppo-dice.",
     "CartPole-v1 --preset best": "There is no preset 'best'; known are: default, paper, published.",
     "CartPole-v1 --seeds 0": "seeds must be at least 1, but is 0.",
+    "CartPole-v1 --seeds 100000000": "8 environments for each of 100,000,000 seeds are too many",
+    "CartPole-v1 --seed 2147483647 --seeds 2": "seed + seeds must be at most 2³¹, but is 2147483649.",
+    "CartPole-v1 --n-steps 100000000 --n-envs 100000 --n-minibatches 1": "lower n_steps, n_envs or seeds.",
     "CartPole-v1 --total-timesteps -5": "total_timesteps must be at least 1, but is -5.",
     "CartPole-v1 --n-minibatches 7": "n_minibatches must be a divisor of n_envs · n_steps = 256, but is 7.",
     "CartPole-v1 --gamma 1.5": "gamma must be in [0, 1), but is 1.5.",
@@ -256,6 +259,41 @@ def test_an_interrupted_run_is_saved_and_usable(tmp_path):
     assert result["complete"] is False
     assert result["env_steps"] == rows(metrics)[-1]["env_steps"]
     assert ppo_dice("evaluate", "run", "--episodes", 2, cwd=tmp_path).returncode == 0
+
+
+INTERRUPTED_IMPORT = """
+import atexit, signal, sys
+
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder)
+atexit.register(print, "farewell")
+from ppo_dice import cli
+{command}
+"""
+
+
+def interrupt_import(module, command, cwd):
+    script = INTERRUPTED_IMPORT.format(module=module, command=command)
+    return subprocess.run(
+        [sys.executable, "-c", script], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("module", ["tyro", "jaxlib._jax", "envpool"])
+def test_an_interrupt_while_starting_is_no_traceback(module, tmp_path):
+    result = interrupt_import(module, "cli.main(['train', 'CartPole-v1'])", tmp_path)
+    assert (result.returncode, result.stderr) == (cli.INTERRUPTED, "interrupted\n")
+    assert "farewell" not in result.stdout  # nothing is taken apart below what may still run
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_extension_is_not_interrupted_while_it_starts(tmp_path):
+    command = "print(cli.run(['train', 'CartPole-v1']), 'ppo_dice.agent' in sys.modules)"
+    assert interrupt_import("jaxlib._jax", command, tmp_path).stdout == "130 True\nfarewell\n"
 
 
 def test_an_environment_of_ones_own_by_module_and_keywords(tmp_path):

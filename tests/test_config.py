@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -61,6 +62,8 @@ def test_bad_values_are_refused_with_a_sentence(settings, sentence):
     [
         ("surrogate", "clip", "surrogate must be Literal['clipped', 'unclipped'], but is 'clip'."),
         ("n_steps", 2.5, "n_steps must be int, but is 2.5."),
+        ("n_steps", True, "n_steps must be int, but is True."),
+        ("gamma", True, "gamma must be float, but is True."),
         ("gamma", "high", "gamma must be float, but is 'high'."),
         ("normalize_rewards", 1, "normalize_rewards must be bool, but is 1."),
         ("target_kl", "low", "target_kl must be float | None, but is 'low'."),
@@ -75,7 +78,35 @@ def test_values_of_the_wrong_type_are_refused(field, value, sentence):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"seeds": 0}, {"seed": -1}, {"total_timesteps": 0}, {"workers": -1}, {"seed": 2**31}]
+    ("field", "value", "plain"),
+    [
+        ("n_steps", np.int64(64), 64),
+        ("gamma", np.float32(0.5), 0.5),
+        ("gamma", np.int32(0), 0),
+        ("target_kl", np.float64(0.25), 0.25),
+        ("hidden_sizes", (np.uint8(8), 4), (8, 4)),
+    ],
+)
+def test_numbers_of_numpy_become_numbers_of_python(field, value, plain):
+    config = PPOConfig()
+    object.__setattr__(config, field, value)
+    check_types(config)
+    assert getattr(config, field) == plain
+    assert json.loads(json.dumps(dataclasses.asdict(config)))[field] == (
+        list(plain) if isinstance(plain, tuple) else plain
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"seeds": 0},
+        {"seed": -1},
+        {"total_timesteps": 0},
+        {"workers": -1},
+        {"seed": 2**31},
+        {"seeds": 2, "seed": 2**31 - 1},
+    ],
 )
 def test_bad_runs_are_refused(settings):
     with pytest.raises(UserError, match=next(iter(settings))):
@@ -83,6 +114,7 @@ def test_bad_runs_are_refused(settings):
 
 
 def test_a_float_is_traced_and_all_else_is_structure():
+    get_algorithm("ppo")  # makes its config a tree
     leaves, structure = jax.tree.flatten(traced_config(PPOConfig()))
     floats = [
         f.name for f in dataclasses.fields(PPOConfig) if isinstance(getattr(PPOConfig(), f.name), float)

@@ -26,10 +26,11 @@ from ppo_dice.envs import (
     to_env_actions,
 )
 from ppo_dice.envs.seeding import Purpose
-from ppo_dice.envs.spaces import stack_observations
+from ppo_dice.envs.spaces import action_size, observation_size, stack_observations, unstack_actions
 from ppo_dice.errors import UserError
 from ppo_dice.evaluation import Evaluation, copies_per_seed, evaluate
-from ppo_dice.interrupts import interrupts_wait
+from ppo_dice.interrupts import interrupts_kept, interrupts_wait
+from ppo_dice.limits import refuse_rollout_beyond_memory, refuse_too_many_copies
 from ppo_dice.population import stack, unstack
 from ppo_dice.presets import preset as make_preset
 from ppo_dice.progress import progress_display
@@ -48,7 +49,8 @@ class Agent:
 
     `env` is an id (`"Hopper-v5"`, `"my_package.envs:Mine-v0"`), a callable that makes a Gymnasium
     environment, or one that is already made where one copy is enough. Settings start from a preset, and
-    keywords override its fields: `PPO("Hopper-v5", seeds=10, learning_rate=1e-3)`.
+    keywords override its fields: `PPO("Hopper-v5", seeds=10, learning_rate=1e-3)`. A dict overrides fields of
+    a config within the config: `PPODice("Hopper-v5", dice={"coefficient": 0.5})`.
     """
 
     algorithm: ClassVar[str]
@@ -66,13 +68,25 @@ class Agent:
         env_kwargs: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
+        if env is None:
+            raise UserError(
+                "There is no environment; give an id, a callable that makes one or a gymnasium.Env."
+            )
         self.run = RunConfig(seed=seed, seeds=seeds, backend=backend, workers=workers)
         self.env, self.env_kwargs = env, dict(env_kwargs or {})
         base = make_preset(self.algorithm, env, preset) if config is None else config
         self.config = _override(base, settings)
+        refuse_too_many_copies(self.config.n_envs, self.run.seeds)
+        refuse_rollout_beyond_memory(self.config, self.run.seeds)  # whatever the environment
         self._segment = 0
         self._next_envs: Environments | None = self._make_envs(self.config.n_envs, segment=0)
         self.spec: EnvSpec = self._next_envs.spec
+        refuse_rollout_beyond_memory(
+            self.config,
+            self.run.seeds,
+            observation_size=observation_size(self.spec.observation_space),
+            action_size=action_size(self.spec.action_space),
+        )
         self._begin(tuple(self.run.seed_values))
 
     @property
@@ -92,24 +106,8 @@ class Agent:
         folder = None if out is None else RunFolder(Path(out))
         envs = self._next_envs or self._make_envs(self.config.n_envs, segment=self._segment)
         self._next_envs, self._segment = None, self._segment + 1
-        if folder:
-            folder.begin(self.description(), dataclasses.asdict(run))
-        iterations_ahead = n_iterations_for(total_timesteps, self.config)
-        last_iteration = self.population.iteration + iterations_ahead
-        try:
-            with progress_display(last_iteration * self.config.batch_size, enabled=progress_bar) as display:
-                for iteration in train(self._algorithm, envs, self.population, self.config, total_timesteps):
-                    with interrupts_wait():  # the agent and the folder tell the same story
-                        self._note(iteration)
-                        if folder:
-                            folder.record(iteration, self.save)
-                    display.show(iteration)
-        finally:
-            with interrupts_wait():
-                envs.close()
-                if folder:
-                    complete = self.population.iteration == last_iteration
-                    folder.finish(self.save, self.final_return, complete=complete)
+        self.spec = envs.spec  # what is loaded may be trained on by another backend
+        self._train(envs, run, folder, progress_bar)
         return self
 
     def predict(
@@ -139,7 +137,7 @@ class Agent:
             deterministic=deterministic,
         )
         env_action = to_env_actions(self.spec.action_space, np.asarray(action))
-        return (env_action[0] if single else env_action), state
+        return (unstack_actions(self.spec.action_space, env_action)[0] if single else env_action), state
 
     def evaluate(
         self, episodes: int = 10, *, deterministic: bool = True, seed: int | None = None, env_seed: int = 0
@@ -160,9 +158,14 @@ class Agent:
 
     def save(self, path: str | Path) -> Path:
         """Write networks and normalisation statistics of every seed to one file, without any pickle."""
+        if not Path(path).name:
+            raise UserError(f"The model cannot be saved as {path}: a name is needed.")
         path = _with_suffix(Path(path))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_arrays(path, self.population.state.model, self.description())
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_arrays(path, self.population.state.model, self.description())
+        except OSError as error:
+            raise UserError(f"The model cannot be saved as {path}: {error.strerror or error}.") from None
         return path
 
     @classmethod
@@ -170,7 +173,8 @@ class Agent:
         """Read a model from a file or from a run's folder.
 
         `env` is needed only where the model was trained on a callable or an environment object and is to be
-        evaluated or trained further. A loaded agent that learns on does so with a fresh optimiser.
+        evaluated or trained further; its spaces must be those of the model. A loaded agent that learns on
+        does so with a fresh optimiser.
         """
         path = _find_model(Path(path))
         description = read_description(path)
@@ -216,12 +220,13 @@ class Agent:
             raise UserError(
                 f"load takes backend, workers and env_kwargs, but not {', '.join(sorted(unknown))}."
             )
-        options = {"backend": description["backend"], **env_options}
-        self.env_kwargs = options.pop("env_kwargs", description["env_kwargs"])
+        saved = {name: description[name] for name in ("backend", "env_kwargs")}
+        options = env_options if _is_another(env, description) else saved | env_options
+        self.env_kwargs = options.pop("env_kwargs", {})
         seeds = tuple(description["seeds"])
         self.run = RunConfig(seed=seeds[0], seeds=len(seeds), **options)
         self.env = env if env is not None else description["env"] if description["made_by_id"] else None
-        self.config = _config_from_json(config_class(self.algorithm), description["config"])
+        self.config = _config_from_json(config_class(self.algorithm), description["config"], path)
         self.spec = EnvSpec(
             id=description["env"],
             observation_space=space_from_json(description["observation_space"]),
@@ -231,11 +236,21 @@ class Agent:
             engine=description["engine"],
         )
         self._next_envs = None
+        if env is not None:
+            self.spec = self._spec_of_given_env(seeds[0])
         self._begin(seeds)
         model = load_arrays(path, self.population.state.model)
-        state = eqx.tree_at(lambda state: state.model, self.population.state, model)
+        state = eqx.tree_at(
+            lambda state: jax.tree.leaves(state.model), self.population.state, jax.tree.leaves(model)
+        )
         self._set_population(Population(seeds, state, description["iteration"]))
         self._segment = description["segment"]  # the earlier ones belong to the run that made the model
+
+    def _spec_of_given_env(self, seed: int) -> EnvSpec:
+        """What the environment given to `load` is, after its spaces were compared with the model's."""
+        envs = self._make_envs(1, segment=0, seeds=[seed])
+        envs.close()
+        return envs.spec
 
     def _make_envs(
         self,
@@ -272,6 +287,34 @@ class Agent:
                 )
         return envs
 
+    def _train(
+        self, envs: Environments, run: RunConfig, folder: RunFolder | None, progress_bar: bool
+    ) -> None:
+        """Train and record; a folder that is begun is finished too, whatever happens."""
+        total = run.total_timesteps
+        last_iteration = self.population.iteration + n_iterations_for(total, self.config)
+        display = progress_display(last_iteration * self.config.batch_size, enabled=progress_bar)
+        begun: RunFolder | None = None
+        try:
+            with interrupts_wait():
+                if folder:
+                    folder.begin(self.description(), dataclasses.asdict(run))
+                    begun = folder
+            with interrupts_kept() as raise_lost_interrupt, display:
+                for iteration in train(self._algorithm, envs, self.population, self.config, total):
+                    with interrupts_wait():  # the agent and the folder tell the same story
+                        self._note(iteration)
+                        if begun:
+                            begun.record(iteration, self.save)
+                    display.show(iteration)
+                    raise_lost_interrupt()
+        finally:
+            with interrupts_wait():
+                envs.close()
+                if begun:
+                    complete = self.population.iteration == last_iteration
+                    begun.finish(self.save, self.final_return, complete=complete)
+
     def _note(self, iteration: Iteration) -> None:
         self._set_population(iteration.population)
         for seed, metrics in zip(self.seeds, iteration.metrics):
@@ -300,7 +343,13 @@ class PPO(Agent):
     algorithm = "ppo"
 
 
-AGENTS: dict[str, type[Agent]] = {cls.algorithm: cls for cls in (PPO,)}
+class PPODice(Agent):
+    """PPO with a divergence of visitation distributions as a regulariser."""
+
+    algorithm = "ppo-dice"
+
+
+AGENTS: dict[str, type[Agent]] = {cls.algorithm: cls for cls in (PPO, PPODice)}
 
 
 def load(path: str | Path, **options: Any) -> Agent:
@@ -334,33 +383,50 @@ def _is_single(space: gymnasium.Space[Any], observation: Any) -> bool:
 
 
 def _override(config: Any, settings: dict[str, Any]) -> Any:
+    """The config with other values; a dict changes fields of the config that it stands for."""
     known = {field.name for field in dataclasses.fields(config)}
     for name in settings:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else "."
             raise UserError(f"{type(config).__name__} has no setting {name}{hint}")
-    return dataclasses.replace(config, **{name: _listed(value) for name, value in settings.items()})
+    values = {name: _converted(getattr(config, name), value) for name, value in settings.items()}
+    return dataclasses.replace(config, **values)
 
 
-def _listed(value: Any) -> Any:
-    """Lists, as people write them and JSON knows them, are tuples in a config."""
-    return tuple(value) if isinstance(value, list) else value
+def _converted(present: Any, value: Any) -> Any:
+    if isinstance(value, dict) and dataclasses.is_dataclass(present):
+        return _override(present, value)
+    return tuple(value) if isinstance(value, list) else value  # people and JSON write lists
 
 
-def _config_from_json(cls: type[Any], values: dict[str, Any]) -> Any:
-    return cls(**{name: _listed(value) for name, value in values.items()})
+def _config_from_json(cls: type[Any], values: dict[str, Any], path: Path) -> Any:
+    try:
+        return _override(cls(), values)
+    except UserError as error:
+        raise UserError(
+            f"{path} has settings that this version of ppo-dice does not understand: {error}"
+        ) from None
+
+
+def _is_another(env: Any, description: dict[str, Any]) -> bool:
+    """Whether an environment given to `load` is another than the one the model file tells how to make."""
+    if env is None:
+        return False
+    if description["made_by_id"]:
+        return bool(env != description["env"])
+    return not callable(env)  # a callable has no name to know it by: it stands for the one trained on
 
 
 def _with_suffix(path: Path) -> Path:
-    return path if path.suffix == MODEL_SUFFIX else path.with_name(path.name + MODEL_SUFFIX)
+    return path if path.suffix == MODEL_SUFFIX else Path(f"{path}{MODEL_SUFFIX}")
 
 
 def _find_model(path: Path) -> Path:
-    if not path.exists() and not _with_suffix(path).is_file():
-        raise UserError(f"There is no run's folder and no model file {path}.")
-    if not path.is_dir():
-        return path if path.is_file() else _with_suffix(path)
-    if not (path / MODEL_FILE).is_file():
+    """The model file that a path means: itself, the one of a run's folder, or the one that `save` wrote."""
+    for candidate in (path, path / MODEL_FILE, _with_suffix(path)):
+        if candidate.is_file():
+            return candidate
+    if path.is_dir():
         raise UserError(f"{path} is not a run's folder: it holds no {MODEL_FILE}.")
-    return path / MODEL_FILE
+    raise UserError(f"There is no run's folder and no model file {path}.")

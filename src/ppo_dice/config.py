@@ -11,6 +11,7 @@ import dataclasses
 import math
 import typing
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, TypeVar
 
 from ppo_dice.errors import UserError
@@ -290,6 +291,7 @@ class RunConfig:
         check_types(self)
         require(0 <= self.seed < 2**31, "seed", "in [0, 2³¹)", self.seed)
         require(self.seeds >= 1, "seeds", "at least 1", self.seeds)
+        require(self.seed + self.seeds <= 2**31, "seed + seeds", "at most 2³¹", self.seed + self.seeds)
         require(self.total_timesteps >= 1, "total_timesteps", "at least 1", self.total_timesteps)
         require(self.workers is None or self.workers >= 0, "workers", "at least 0, or None", self.workers)
 
@@ -306,9 +308,13 @@ def require(condition: bool, name: str, wanted: str, value: object) -> None:
 
 
 def check_types(config: Any) -> None:
-    """Refuse fields whose value is not of the declared type (the API has no command line to check it)."""
+    """Refuse fields whose value is not of the declared type (the API has no command line to check it).
+
+    NumPy's numbers become Python's, which JSON can hold.
+    """
     for name, hint in typing.get_type_hints(type(config)).items():
-        value = getattr(config, name)
+        value = _plain(getattr(config, name))
+        object.__setattr__(config, name, value)  # the config is frozen, but still being made
         if not _is_instance(value, hint):
             wanted = getattr(hint, "__name__", str(hint)) if typing.get_origin(hint) is None else str(hint)
             raise UserError(f"{name} must be {wanted.replace('typing.', '')}, but is {value!r}.")
@@ -322,8 +328,15 @@ def _is_instance(value: object, hint: Any) -> bool:
         return isinstance(value, tuple) and all(_is_instance(item, arguments[0]) for item in value)
     if arguments:  # a union
         return any(_is_instance(value, argument) for argument in arguments)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in (int, float):
+        wanted = Integral if hint is int else Real
+        return isinstance(value, wanted) and not isinstance(value, bool)
     return hint is Any or isinstance(value, hint)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)

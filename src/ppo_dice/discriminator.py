@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Shaped
 
-from ppo_dice.chains import Rows, Transitions, choose_actions, evaluate_rows, take_rows, transitions
+from ppo_dice.chains import Choices, Rows, Transitions, choose_actions, evaluate_rows, take_rows, transitions
 from ppo_dice.config import PPODiceConfig
-from ppo_dice.distributions import Distribution, PolicyGradient, noises_needed, support
+from ppo_dice.distributions import Distribution, Support, noises_needed, support
 from ppo_dice.divergence import (
     Divergence,
     density_ratio,
@@ -124,7 +124,11 @@ def draw_noise(policy: Policy, key: Key, shape: tuple[int, ...], config: PPODice
     samples = noises_needed(policy.counts, dice.policy_gradient, dice.action_samples)
 
     def draw(key: Key) -> Float[Array, "..."]:
-        return policy.noise(key, (*shape[:-1], draws, shape[-1], samples))
+        if policy.counts:
+            return policy.noise(key, (*shape[:-1], draws, shape[-1], samples))
+        # Noises come in pairs ±: to first order in the action a pair averages g without any error.
+        half = policy.noise(key, (*shape[:-1], draws, shape[-1], (samples + 1) // 2))
+        return jnp.concatenate([half, -half], axis=-2)[..., :samples, :]
 
     here_key, there_key, initial_key = jax.random.split(key, 3)
     coupled = dice.state_actions == "taken" and dice.form == "difference" and not policy.counts
@@ -154,19 +158,20 @@ def fit(
 ) -> tuple[DiscriminatorState, Reading, Metrics]:
     """K steps of Adam up the objective in g, with π' as it stands; and D̂ as a function of π' at the new g."""
     acting = act_everywhere(policy, batch)
+    n_steps = config.dice.discriminator_steps
+    frozen = None if config.dice.resample_actions else _choose(batch, acting, noise.draw(0), config)
 
     def step(state: DiscriminatorState, noise: Noise) -> tuple[DiscriminatorState, Float[Array, ""]]:
-        gradient = jax.grad(_loss)(state.network, batch, acting, noise, config)
+        choices = frozen if frozen is not None else _choose(batch, acting, noise, config)
+        gradient = jax.grad(_loss)(state.network, batch, choices, config)
         updates, optimizer = _optimizer(config).update(gradient, state.optimizer, state.network)
         network = optax.apply_updates(state.network, updates)
         return DiscriminatorState(network, optimizer), optax.tree.norm(gradient)
 
-    norms = []
-    for number in range(config.dice.discriminator_steps):
-        state, norm = step(state, noise.draw(number))
-        norms.append(norm)
-    metrics = {"dice/discriminator_grad_norm": jnp.mean(jnp.stack(norms))} if norms else {}
-    return state, reading(state, batch, noise.draw(config.dice.discriminator_steps), config), metrics
+    draws = jax.tree.map(lambda part: part[:n_steps], noise) if frozen is None else None
+    state, norms = jax.lax.scan(step, state, draws, length=n_steps)
+    metrics = {"dice/discriminator_grad_norm": jnp.mean(norms)} if n_steps else {}
+    return state, reading(state, batch, noise.draw(n_steps), config), metrics
 
 
 def reading(state: DiscriminatorState, batch: DiceBatch, noise: Noise, config: PPODiceConfig) -> Reading:
@@ -255,40 +260,46 @@ def shifted(config: PPODiceConfig) -> bool:
 def _read(
     network: Any, batch: DiceBatch, acting: Acting, noise: Noise, config: PPODiceConfig
 ) -> tuple[Float[Array, ""], Rows]:
-    dice, steps, divergence = config.dice, batch.steps, make_divergence(config)
-    choices = choose_actions(
-        steps.action,
-        acting.here,
-        batch.old if dice.form == "difference" else None,
-        acting.there,
-        (noise.here, noise.there),
-        dice.policy_gradient,
-    )
-    rows = evaluate_rows(network, network.absorbing, steps, choices, config.gamma)
-    if dice.form == "difference":
-        return difference_form(divergence, *rows[:3], shift=shifted(config)), rows
-    if batch.initial_obs is not None:
-        assert acting.initial is not None
-        value = jax.vmap(partial(_state_value, network, dice.policy_gradient))
-        initial = (1 - config.gamma) * jnp.mean(value(batch.initial_obs, acting.initial, noise.initial))
-        rows = rows._replace(initial=initial)
-    return paper_form(divergence, rows.initial, rows.residual, rows.weight, shift=shifted(config)), rows
+    return _evaluate(network, batch, _choose(batch, acting, noise, config), config)
 
 
-def _state_value(
-    network: Any, gradient: PolicyGradient, obs: Any, distribution: Distribution, noise: Any
-) -> Float[Array, ""]:
-    """V'_g(s)."""
-    actions, weights = support(distribution, noise, gradient)
-    return weights @ jax.vmap(network, (None, 0))(obs, actions)
+class _Chosen(NamedTuple):
+    """The actions over which g is averaged, in initial states of their own too where there are such."""
+
+    choices: Choices
+    initial: Support | None
 
 
-def _loss(
-    network: Any, batch: DiceBatch, acting: Acting, noise: Noise, config: PPODiceConfig
-) -> Float[Array, ""]:
+def _choose(batch: DiceBatch, acting: Acting, noise: Noise, config: PPODiceConfig) -> _Chosen:
+    dice, taken = config.dice, batch.steps.action
+    old = batch.old if dice.form == "difference" else None
+    pair = (noise.here, noise.there)
+    choices = choose_actions(taken, acting.here, old, acting.there, pair, dice.policy_gradient)
+    if acting.initial is None:
+        return _Chosen(choices, None)
+    assert noise.initial is not None
+    in_initial: Callable[..., Support] = jax.vmap(partial(support, gradient=dice.policy_gradient))
+    return _Chosen(choices, in_initial(acting.initial, noise.initial))
+
+
+def _evaluate(
+    network: Any, batch: DiceBatch, chosen: _Chosen, config: PPODiceConfig
+) -> tuple[Float[Array, ""], Rows]:
+    divergence, shift = make_divergence(config), shifted(config)
+    rows = evaluate_rows(network, network.absorbing, batch.steps, chosen.choices, config.gamma)
+    if config.dice.form == "difference":
+        return difference_form(divergence, *rows[:3], shift=shift), rows
+    if chosen.initial is not None:
+        values = jax.vmap(jax.vmap(network, (None, 0)))(batch.initial_obs, chosen.initial.action)
+        mean = jnp.mean(jnp.sum(chosen.initial.weight * values, axis=1))
+        rows = rows._replace(initial=(1 - config.gamma) * mean)
+    return paper_form(divergence, rows.initial, rows.residual, rows.weight, shift=shift), rows
+
+
+def _loss(network: Any, batch: DiceBatch, chosen: _Chosen, config: PPODiceConfig) -> Float[Array, ""]:
     """−D̂, and what keeps g smooth."""
     dice = config.dice
-    loss = -_read(network, batch, acting, noise, config)[0]
+    loss = -_evaluate(network, batch, chosen, config)[0]
     if dice.orthogonal_penalty is not None:
         loss += dice.orthogonal_penalty * _distance_from_orthogonal(network)
     if dice.gradient_penalty is not None:

@@ -1,0 +1,324 @@
+"""The commands and their options.
+
+Nothing heavy is imported before it is known that there is work to do.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+import tyro
+
+from ppo_dice.algorithms import algorithm_names, config_class
+from ppo_dice.config import RunConfig
+from ppo_dice.errors import UserError
+from ppo_dice.interrupts import INTERRUPTED, interrupts_wait
+from ppo_dice.presets import PRESET_NAMES, preset
+
+DEFAULT_ALGORITHM = "ppo"
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class TrainOptions(Generic[Config]):
+    """Train a population of agents, one per seed, on one environment."""
+
+    env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV", help_behavior_hint="(required)")]
+    """Id of the environment, e.g. Hopper-v5 or my_package.my_envs:MyEnv-v0; it comes first."""
+    run: Annotated[RunConfig, tyro.conf.arg(name="")]
+    config: Annotated[Config, tyro.conf.arg(name="")]
+    algo: str = DEFAULT_ALGORITHM
+    """Algorithm."""
+    preset: str = "default"
+    """Settings to start from: default (ours), paper (its text and tables) or published (its code)."""
+    env_kwargs: str = "{}"
+    """Keyword arguments of the environment, as a JSON object."""
+    out: Path | None = None
+    """Folder of the run; runs/ENV/ALGO-TIME where it is not given."""
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Run a trained population for whole episodes with frozen statistics."""
+
+    run: tyro.conf.Positional[Path]
+    """A run's folder, or a model file."""
+    episodes: int = 10
+    """Episodes per seed."""
+    seed: int | None = None
+    """Evaluate only the member with this seed."""
+    stochastic: bool = False
+    """Sample actions instead of taking the most probable ones."""
+    env_seed: int = 0
+    """Picks another set of starts of the environment."""
+    backend: str | None = None
+    """Where the environment runs; as in training where it is not given."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class EnvsOptions:
+    """List the environments that are installed, with the backends that know them."""
+
+    text: tyro.conf.Positional[str] = ""
+    """Only those whose name contains this."""
+
+
+@dataclass(frozen=True)
+class PresetsOptions:
+    """Show the settings of every preset for an environment."""
+
+    env: tyro.conf.Positional[str] = "Hopper-v5"
+    """Id of the environment; presets differ by family, and an unknown one gets the general settings."""
+
+
+@dataclass(frozen=True)
+class TheoryOptions:
+    """Run the laboratory: bounds, updates and estimators on systems whose divergences are known exactly."""
+
+    out: Path = Path("theory")
+    """Folder for theory.json, a picture of each experiment, and index.html, which shows them all."""
+
+
+@dataclass(frozen=True)
+class InfoOptions:
+    """Show versions, backends and devices, for a bug report."""
+
+
+def run_command(name: str, arguments: list[str]) -> int:
+    """Run a command and return its exit status."""
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "train": _train,
+        "evaluate": _evaluate,
+        "envs": _envs,
+        "presets": _presets,
+        "theory": _theory,
+        "info": _info,
+    }
+    if name not in commands:
+        raise UserError(f"There is no command {name!r}; known are: {', '.join(commands)}.")
+    return commands[name](arguments)
+
+
+def _train(arguments: list[str]) -> int:
+    options = parse_train(arguments)
+    out = options.out or Path("runs", options.env.replace(":", "_"), f"{options.algo}-{_now()}")
+    env_kwargs = _json_object(options.env_kwargs)
+    prepare_jax()
+    from ppo_dice.agent import AGENTS
+    from ppo_dice.run_folder import CURVE_FILE, RunFolder
+    from ppo_dice.training import NonFiniteError
+
+    RunFolder(out)  # refuses a folder that cannot be used, before any work starts
+    if options.algo not in AGENTS:
+        raise UserError(f"The command line cannot train {options.algo!r}; it has no agent class.")
+    run_config = options.run
+    agent = AGENTS[options.algo](
+        options.env,
+        seed=run_config.seed,
+        seeds=run_config.seeds,
+        config=options.config,
+        backend=run_config.backend,
+        workers=run_config.workers,
+        env_kwargs=env_kwargs,
+    )
+    print(f"{options.algo} on {agent.spec.id} ({agent.spec.engine}), seeds {_span(agent.seeds)} → {out}")
+    status, began = 0, time.perf_counter()
+    try:
+        agent.learn(run_config.total_timesteps, progress_bar=True, out=out)
+    except KeyboardInterrupt:
+        print("interrupted; everything up to the last whole iteration is saved", file=sys.stderr)
+        status = INTERRUPTED
+    except NonFiniteError as error:
+        print(f"error: {error} The last good model is saved in {out}.", file=sys.stderr)
+        status = 1
+    _print_result(agent, time.perf_counter() - began)
+    print(f"model, metrics and picture: {out} ({CURVE_FILE})")
+    return status
+
+
+def parse_train(arguments: list[str]) -> TrainOptions[Any]:
+    """Parse the options of `train` on top of the preset for this algorithm and environment."""
+    asks_help = any(argument in ("-h", "--help") for argument in arguments)
+    env = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    if env is None and not asks_help:
+        raise UserError("The environment comes first: ppo-dice train ENV [options], e.g. Hopper-v5.")
+    algo = _peek(arguments, "--algo", DEFAULT_ALGORITHM)
+    name = _peek(arguments, "--preset", "default")
+    if name not in PRESET_NAMES:
+        raise UserError(f"There is no preset {name!r}; known are: {', '.join(PRESET_NAMES)}.")
+    cls = config_class(algo)
+    default: TrainOptions[Any] = TrainOptions(
+        env=env or "", run=RunConfig(), config=preset(algo, env or "", name)
+    )
+    return tyro.cli(
+        TrainOptions[cls],  # type: ignore[valid-type]
+        args=arguments,
+        default=default,
+        prog="ppo-dice train",
+    )
+
+
+def _evaluate(arguments: list[str]) -> int:
+    options = tyro.cli(EvaluateOptions, args=arguments, prog="ppo-dice evaluate")
+    prepare_jax()
+    from ppo_dice.agent import load
+
+    agent = load(options.run, **({} if options.backend is None else {"backend": options.backend}))
+    result = agent.evaluate(
+        options.episodes, deterministic=not options.stochastic, seed=options.seed, env_seed=options.env_seed
+    )
+    if options.json:
+        summary = {
+            "env": agent.spec.id,
+            "algorithm": agent.algorithm,
+            "deterministic": result.deterministic,
+            "episodes": options.episodes,
+            "returns": {str(seed): values for seed, values in result.returns.items()},
+            "lengths": {str(seed): values for seed, values in result.lengths.items()},
+            "mean_by_seed": {str(seed): value for seed, value in result.mean_by_seed.items()},
+            "mean": result.mean,
+            "standard_error": result.standard_error,
+        }
+        print(json.dumps(summary))
+        return 0
+    kind = "most probable" if result.deterministic else "sampled"
+    print(f"{agent.algorithm} on {agent.spec.id}, {options.episodes} episodes per seed, {kind} actions")
+    for seed, mean in result.mean_by_seed.items():
+        print(f"  seed {seed}: {mean:.1f}")
+    print(f"mean over seeds: {_mean_text(result.mean, result.standard_error)}")
+    return 0
+
+
+def _envs(arguments: list[str]) -> int:
+    options = tyro.cli(EnvsOptions, args=arguments, prog="ppo-dice envs")
+    with interrupts_wait():
+        from ppo_dice.envs import list_environments
+
+    found = [(name, where) for name, where in list_environments() if options.text.lower() in name.lower()]
+    if not found:
+        raise UserError(f"No environment has {options.text!r} in its name; `ppo-dice envs` lists them all.")
+    for name, where in found:
+        print(f"{name:40} {', '.join(where)}")
+    return 0
+
+
+def _presets(arguments: list[str]) -> int:
+    env = tyro.cli(PresetsOptions, args=arguments, prog="ppo-dice presets").env
+    for algo in algorithm_names():
+        columns = {name: _settings(preset(algo, env, name)) for name in PRESET_NAMES}
+        print(f"{algo} on {env}\n{'':32}" + "".join(f"{name:>14}" for name in PRESET_NAMES))
+        for setting in columns["default"]:
+            values = "".join(f"{columns[name][setting]!s:>14}" for name in PRESET_NAMES)
+            print(f"  {setting:30}{values}")
+    return 0
+
+
+def _settings(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Every setting by the name of its option; those of a config within the config follow its name."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        found |= (
+            _settings(value, f"{prefix}{field.name}.")
+            if dataclasses.is_dataclass(value)
+            else {prefix + field.name: value}
+        )
+    return found
+
+
+def _theory(arguments: list[str]) -> int:
+    out = tyro.cli(TheoryOptions, args=arguments, prog="ppo-dice theory").out
+    prepare_jax()
+    with interrupts_wait():
+        from ppo_dice.reports.theory import build_report, summary
+        from ppo_dice.theory import run as run_laboratory
+
+    began = time.perf_counter()
+    run_laboratory(out, progress=lambda line: print(line, flush=True))
+    page = build_report(out)
+    print(f"done in {time.perf_counter() - began:.0f} s")
+    print(summary(out))
+    print(f"pictures, tables and what to see in them: {page}")
+    return 0
+
+
+def _info(arguments: list[str]) -> int:
+    tyro.cli(InfoOptions, args=arguments, prog="ppo-dice info")
+    prepare_jax()
+    from ppo_dice.run_folder import device, versions
+
+    for name, value in (versions() | device()).items():
+        print(f"{name:16}{value}")
+    return 0
+
+
+@interrupts_wait()  # an extension whose start is cut short can crash the process
+def prepare_jax() -> None:
+    """Import what is heavy, with the settings that JAX needs beforehand; those the user made stay."""
+    import jax
+
+    sys.path.insert(0, os.getcwd())  # `my_package.my_envs:Id` is found where the command is run
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "ppo-dice", "jax")
+        jax.config.update("jax_compilation_cache_dir", str(cache))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
+        # Acting is one tiny call per step: handing it to another thread would double its time.
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+    import ppo_dice.agent  # noqa: F401
+
+
+def _print_result(agent: Any, seconds: float) -> None:
+    from ppo_dice.evaluation import standard_error
+
+    steps = agent.population.iteration * agent.config.batch_size
+    returns = agent.final_return
+    print(f"{steps:,} steps per seed in {seconds:.1f} s; return of the last 10 training episodes:")
+    for seed in agent.seeds:
+        print(f"  seed {seed}: " + (f"{returns[seed]:.1f}" if seed in returns else "no episode has ended"))
+    if returns:
+        values = list(returns.values())
+        print(f"mean over seeds: {_mean_text(sum(values) / len(values), standard_error(values))}")
+
+
+def _mean_text(mean: float, error: float | None) -> str:
+    return f"{mean:.1f}" if error is None else f"{mean:.1f} ± {error:.1f} (standard error)"
+
+
+def _peek(arguments: list[str], option: str, default: str) -> str:
+    """The value of an option that decides what the other options are."""
+    for place, argument in enumerate(arguments):
+        if argument == option and place + 1 < len(arguments):
+            return arguments[place + 1]
+        if argument.startswith(option + "="):
+            return argument.partition("=")[2]
+    return default
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"--env-kwargs must be a JSON object such as '{{\"size\": 5}}', but: {error}."
+        ) from None
+    if not isinstance(value, dict):
+        raise UserError(f"--env-kwargs must be a JSON object such as '{{\"size\": 5}}', but is {text}.")
+    return value
+
+
+def _span(seeds: tuple[int, ...]) -> str:
+    return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]}–{seeds[-1]}"
+
+
+def _now() -> str:
+    return time.strftime("%Y%m%d-%H%M%S")
