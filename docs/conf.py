@@ -60,8 +60,10 @@ class ConfigTable(_TableDirective):
     """Every field of a config: its default, what it may be, and the sentence under it in the source."""
 
     required_arguments = 1
+    optional_arguments = 1  # what the options begin with, e.g. `dice.`
 
     def markdown(self) -> list[str]:
+        prefix = self.arguments[1] if len(self.arguments) > 1 else ""
         module, _, name = self.arguments[0].rpartition(".")
         cls = getattr(importlib.import_module(module), name)
         hints, sentences = get_type_hints(cls), field_sentences(cls)
@@ -69,9 +71,10 @@ class ConfigTable(_TableDirective):
             "| field | default | values | meaning |",
             "|---|---|---|---|",
             *(
-                f"| `{field.name}` | `{field.default}` | {_values(hints[field.name])} | "
+                f"| `{prefix}{field.name}` | `{field.default}` | {_values(hints[field.name])} | "
                 f"{_escaped(sentences[field.name])} |"
                 for field in dataclasses.fields(cls)
+                if not dataclasses.is_dataclass(hints[field.name])  # it has a table of its own
             ),
         ]
 
@@ -83,15 +86,16 @@ class PresetTable(_TableDirective):
     final_argument_whitespace = True
 
     def markdown(self) -> list[str]:
-        from ppo_dice.presets import PRESET_NAMES, preset
+        from ppo_dice.commands import settings_by_option
+        from ppo_dice.presets import preset, preset_names
 
         algorithm, *environments = self.arguments[0].split()
         columns = {
-            f"`{name}`" if len(environments) == 1 else f"`{name}`, {env}": dataclasses.asdict(
+            f"`{name}`" if len(environments) == 1 else f"`{name}`, {env}": settings_by_option(
                 preset(algorithm, env, name)
             )
             for env in environments
-            for name in (PRESET_NAMES if env == environments[0] else PRESET_NAMES[:1])
+            for name in (preset_names(algorithm) if env == environments[0] else ("default",))
         }
         settings = next(iter(columns.values()))
         differing = [name for name in settings if len({str(column[name]) for column in columns.values()}) > 1]

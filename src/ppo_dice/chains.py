@@ -155,15 +155,19 @@ def evaluate_rows(
     choices: Choices,
     gamma: Scalar,
     *,
+    known: tuple[Float[Array, "B J"], Float[Array, "B I"]] | None = None,
     average_next: AverageNext | None = None,
 ) -> Rows:
     """The change and the residual of g in every row, differentiable in g and in the new policy.
 
-    `average_next(chosen, next_value, weight)` may put something in the place of the value of the one sampled
-    successor, such as `linear_discriminator.conditional_mean`.
+    `known` is added to g for the actions chosen, in states and in successors. `average_next(chosen,
+    next_value, weight)` may put something in the place of the value of the one sampled successor, such as
+    `linear_discriminator.conditional_mean`.
     """
     at: Callable[[Array, Array], Array] = jax.vmap(jax.vmap(g, (None, 0)))
     here, there = at(steps.obs, choices.action), at(steps.next_obs, choices.next_action)
+    if known is not None:
+        here, there = here + known[0], there + known[1]
     chosen, value = here[:, -1], jnp.einsum("bj,bj...->b...", choices.new_weight, here)
     change = value - jnp.einsum("bj,bj...->b...", choices.old_weight, here)
     next_value = jnp.einsum("bj,bj...->b...", choices.next_weight, there)

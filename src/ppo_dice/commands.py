@@ -19,9 +19,9 @@ from ppo_dice.algorithms import algorithm_names, config_class
 from ppo_dice.config import RunConfig
 from ppo_dice.errors import UserError
 from ppo_dice.interrupts import INTERRUPTED, interrupts_wait
-from ppo_dice.presets import PRESET_NAMES, preset
+from ppo_dice.presets import preset, preset_names
 
-DEFAULT_ALGORITHM = "ppo"
+DEFAULT_ALGORITHM = "ppo-dice"
 
 Config = TypeVar("Config")
 
@@ -35,9 +35,9 @@ class TrainOptions(Generic[Config]):
     run: Annotated[RunConfig, tyro.conf.arg(name="")]
     config: Annotated[Config, tyro.conf.arg(name="")]
     algo: str = DEFAULT_ALGORITHM
-    """Algorithm."""
+    """Algorithm: ppo-dice or ppo."""
     preset: str = "default"
-    """Settings to start from: default (ours), paper (its text and tables) or published (its code)."""
+    """Settings to start from: default (ours), paper, published (the paper's code), or paper-tuned."""
     env_kwargs: str = "{}"
     """Keyword arguments of the environment, as a JSON object."""
     out: Path | None = None
@@ -153,8 +153,6 @@ def parse_train(arguments: list[str]) -> TrainOptions[Any]:
         raise UserError("The environment comes first: ppo-dice train ENV [options], e.g. Hopper-v5.")
     algo = _peek(arguments, "--algo", DEFAULT_ALGORITHM)
     name = _peek(arguments, "--preset", "default")
-    if name not in PRESET_NAMES:
-        raise UserError(f"There is no preset {name!r}; known are: {', '.join(PRESET_NAMES)}.")
     cls = config_class(algo)
     default: TrainOptions[Any] = TrainOptions(
         env=env or "", run=RunConfig(), config=preset(algo, env or "", name)
@@ -214,21 +212,22 @@ def _envs(arguments: list[str]) -> int:
 def _presets(arguments: list[str]) -> int:
     env = tyro.cli(PresetsOptions, args=arguments, prog="ppo-dice presets").env
     for algo in algorithm_names():
-        columns = {name: _settings(preset(algo, env, name)) for name in PRESET_NAMES}
-        print(f"{algo} on {env}\n{'':32}" + "".join(f"{name:>14}" for name in PRESET_NAMES))
+        names = preset_names(algo)
+        columns = {name: settings_by_option(preset(algo, env, name)) for name in names}
+        print(f"{algo} on {env}\n{'':32}" + "".join(f"{name:>14}" for name in names))
         for setting in columns["default"]:
-            values = "".join(f"{columns[name][setting]!s:>14}" for name in PRESET_NAMES)
+            values = "".join(f"{columns[name][setting]!s:>14}" for name in names)
             print(f"  {setting:30}{values}")
     return 0
 
 
-def _settings(config: Any, prefix: str = "") -> dict[str, Any]:
+def settings_by_option(config: Any, prefix: str = "") -> dict[str, Any]:
     """Every setting by the name of its option; those of a config within the config follow its name."""
     found: dict[str, Any] = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         found |= (
-            _settings(value, f"{prefix}{field.name}.")
+            settings_by_option(value, f"{prefix}{field.name}.")
             if dataclasses.is_dataclass(value)
             else {prefix + field.name: value}
         )

@@ -156,14 +156,16 @@ class DiceConfig:
     """Order α of the divergence `alpha`."""
     form: Literal["difference", "paper"] = "difference"
     """How the objective is written: by the performance-difference lemma, or as the paper writes it."""
+    known_ratio: bool = True
+    """Let g be log π'/π (for any φ its φ'), which is known, and a network on top of it."""
     chain: Literal["restart", "absorbing", "absorbing-all"] = "restart"
     """What follows the end of an episode: the next one, or an absorbing state."""
     initial_states: Literal["chain", "all", "episode", "rollout"] = "chain"
     """Initial states of the paper's form: the chain's, all visited, firsts of episodes or of the rollout."""
     policy_gradient: Literal["auto", "score", "score-printed"] = "auto"
     """Exact or reparametrised, or the score function, with two actions or with one as the paper prints it."""
-    action_samples: int = 1
-    """Noises m over which actions are averaged where they cannot be summed; π and π' share them."""
+    action_samples: int = 2
+    """Noises m over which actions are averaged where they cannot be summed; for Gaussians in pairs ±."""
     state_actions: Literal["taken", "fresh"] = "taken"
     """Noise of the actions in visited states: that of the action which was taken, or fresh noise."""
     coefficient: float | Literal["adaptive", "target"] = 0.1
@@ -247,6 +249,12 @@ class DiceConfig:
             "dice.initial_states",
             "`chain` in the difference form, which needs none",
             self.initial_states,
+        )
+        require(
+            self.initial_states in ("chain", "all") or not self.known_ratio,
+            "dice.known_ratio",
+            "False with initial states that are not all visited ones",
+            self.known_ratio,
         )
 
     def annealed(self, remaining: float, policy_share: float) -> "DiceConfig":

@@ -44,6 +44,8 @@ class DiceBatch(eqx.Module):
     steps: Transitions
     old: Distribution
     """π(·|s) in every row."""
+    old_next: Distribution | None
+    """π(·|s') in every row, where the ratio π'/π is part of g."""
     initial_obs: Shaped[Array, "B *O"] | None
     """Initial states for the paper's form, where they are not those of the chain."""
 
@@ -100,21 +102,24 @@ def recentre(state: DiscriminatorState, config: PPODiceConfig) -> DiscriminatorS
     return DiscriminatorState(network, _optimizer(config).init(network))
 
 
-def make_dice_batch(rollout: Rollout, old: Distribution, key: Key, config: PPODiceConfig) -> DiceBatch:
-    """The rows of an observed rollout; initial states are drawn anew for every row."""
+def make_dice_batch(
+    rollout: Rollout, policy: Policy, old: Distribution, key: Key, config: PPODiceConfig
+) -> DiceBatch:
+    """The rows of an observed rollout of π = `policy`; initial states are drawn anew for every row."""
     steps = transitions(rollout, config.gamma, config.dice.chain)
+    old_next = jax.vmap(policy)(steps.next_obs) if config.dice.known_ratio else None
     if config.dice.initial_states in ("chain", "all"):
-        return DiceBatch(_from_all_states(steps, config), old, None)
+        return DiceBatch(_from_all_states(steps, config), old, old_next, None)
     first = jnp.zeros_like(rollout.ended).at[0].set(True)
     begins = first if config.dice.initial_states == "rollout" else (rollout.elapsed == 0) | first
     drawn = jax.random.categorical(key, jnp.log(begins.reshape(-1)), shape=steps.weight.shape)
-    return DiceBatch(steps, old, steps.obs[drawn])
+    return DiceBatch(steps, old, old_next, steps.obs[drawn])
 
 
 def take(batch: DiceBatch, rows: Int[Array, " M"]) -> DiceBatch:
     """A minibatch."""
-    old, initial_obs = jax.tree.map(lambda leaf: leaf[rows], (batch.old, batch.initial_obs))
-    return DiceBatch(take_rows(batch.steps, rows), old, initial_obs)
+    rest = (batch.old, batch.old_next, batch.initial_obs)
+    return DiceBatch(take_rows(batch.steps, rows), *jax.tree.map(lambda leaf: leaf[rows], rest))
 
 
 def draw_noise(policy: Policy, key: Key, shape: tuple[int, ...], config: PPODiceConfig) -> Noise:
@@ -208,6 +213,9 @@ def certify(
     return {tag: flag.astype(jnp.float32) for tag, flag in flags.items()}
 
 
+LARGEST_LOG_RATIO = 20.0
+"""Where the known part of g saturates, so that no policy makes it overflow."""
+
 ROUNDING = 1e-6
 """Slack of the checks: at π' = π reading and bounds are all zero, up to rounding."""
 
@@ -267,6 +275,8 @@ class _Chosen(NamedTuple):
     """The actions over which g is averaged, in initial states of their own too where there are such."""
 
     choices: Choices
+    known: tuple[Float[Array, "B J"], Float[Array, "B I"]] | None
+    """The part of g that is known, for these actions."""
     initial: Support | None
 
 
@@ -275,18 +285,42 @@ def _choose(batch: DiceBatch, acting: Acting, noise: Noise, config: PPODiceConfi
     old = batch.old if dice.form == "difference" else None
     pair = (noise.here, noise.there)
     choices = choose_actions(taken, acting.here, old, acting.there, pair, dice.policy_gradient)
+    known = _known_part(choices, batch, acting, config) if dice.known_ratio else None
     if acting.initial is None:
-        return _Chosen(choices, None)
+        return _Chosen(choices, known, None)
     assert noise.initial is not None
     in_initial: Callable[..., Support] = jax.vmap(partial(support, gradient=dice.policy_gradient))
-    return _Chosen(choices, in_initial(acting.initial, noise.initial))
+    return _Chosen(choices, known, in_initial(acting.initial, noise.initial))
+
+
+def _known_part(
+    choices: Choices, batch: DiceBatch, acting: Acting, config: PPODiceConfig
+) -> tuple[Float[Array, "B J"], Float[Array, "B I"]]:
+    """φ'(π'/π) of every action: what the best residual φ'(μ'/μ) would be if no state were visited otherwise.
+
+    It is part of g, so the policy is differentiated through the actions and not through these densities.
+    """
+    slope = make_divergence(config).slope
+    # Where φ'(1) is not 0, as in the paper's un-normalised KL, g has the level that gives x = φ'(1).
+    level = slope(jnp.ones(())) * config.gamma / (1 - config.gamma)
+
+    def known(new: Distribution, old: Distribution, actions: Shaped[Array, "J A"]) -> Float[Array, " J"]:
+        log_ratio = jax.vmap(lambda action: new.log_prob(action) - old.log_prob(action))(actions)
+        return level + slope(jnp.exp(jnp.clip(log_ratio, -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)))
+
+    assert batch.old_next is not None
+    new, new_next = jax.lax.stop_gradient((acting.here, acting.there))
+    here = jax.vmap(known)(new, batch.old, choices.action)
+    return here, jax.vmap(known)(new_next, batch.old_next, choices.next_action)
 
 
 def _evaluate(
     network: Any, batch: DiceBatch, chosen: _Chosen, config: PPODiceConfig
 ) -> tuple[Float[Array, ""], Rows]:
     divergence, shift = make_divergence(config), shifted(config)
-    rows = evaluate_rows(network, network.absorbing, batch.steps, chosen.choices, config.gamma)
+    rows = evaluate_rows(
+        network, network.absorbing, batch.steps, chosen.choices, config.gamma, known=chosen.known
+    )
     if config.dice.form == "difference":
         return difference_form(divergence, *rows[:3], shift=shift), rows
     if chosen.initial is not None:

@@ -78,7 +78,7 @@ def update(
     batch, behaviour, value = ppo.make_batch(ppo_state.model, seen, reward, config)
     seen = replace(seen, terminated=ppo.terminations(seen, config))
     draw_key, noise_key, epoch_key, final_key = jax.random.split(_dice_key(key), 4)
-    dice_batch = dice.make_dice_batch(seen, behaviour, draw_key, config)
+    dice_batch = dice.make_dice_batch(seen, ppo_state.model.policy, behaviour, draw_key, config)
     coefficient = batch_coefficient(state, batch, config)
     state = replace(state, ppo=ppo_state, discriminator=dice.begin_iteration(state.discriminator, config))
 
