@@ -166,8 +166,8 @@ def fit(
     n_steps = config.dice.discriminator_steps
     frozen = None if config.dice.resample_actions else _choose(batch, acting, noise.draw(0), config)
 
-    def step(state: DiscriminatorState, noise: Noise) -> tuple[DiscriminatorState, Float[Array, ""]]:
-        choices = frozen if frozen is not None else _choose(batch, acting, noise, config)
+    def step(state: DiscriminatorState, own: Noise | None) -> tuple[DiscriminatorState, Float[Array, ""]]:
+        choices = frozen if own is None else _choose(batch, acting, own, config)
         gradient = jax.grad(_loss)(state.network, batch, choices, config)
         updates, optimizer = _optimizer(config).update(gradient, state.optimizer, state.network)
         network = optax.apply_updates(state.network, updates)

@@ -36,6 +36,11 @@ class TabularPolicy(eqx.Module):
 
     logits: Float[Array, "S A"]
 
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """A single choice."""
+        return (self.logits.shape[1],)
+
     def __call__(self, obs: Float[Array, " S"]) -> Categorical:
         """π(·|s)."""
         return Categorical((obs @ self.logits)[None])
@@ -49,6 +54,11 @@ class LinearGaussianPolicy(eqx.Module):
     """(K, b₀, σ) as a function of observations."""
 
     parameters: Float[Array, "3"]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """None, for actions are continuous."""
+        return ()
 
     def __call__(self, obs: Float[Array, " 1"]) -> DiagonalGaussian:
         """N(K s + b₀, σ²)."""
@@ -65,7 +75,7 @@ def tabular_policy(pi: ArrayLike) -> TabularPolicy:
     return TabularPolicy(jnp.log(jnp.asarray(pi, jnp.float32)))
 
 
-def gaussian_policy(parameters: Triple | LinearPolicy) -> LinearGaussianPolicy:
+def gaussian_policy(parameters: Triple | LinearPolicy | Float[Array, "3"]) -> LinearGaussianPolicy:
     """(K, b₀, σ)."""
     return LinearGaussianPolicy(jnp.asarray(parameters, jnp.float32))
 

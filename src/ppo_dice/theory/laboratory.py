@@ -16,6 +16,7 @@ from ppo_dice.theory.bias import bias
 from ppo_dice.theory.episode_ends import episode_ends
 from ppo_dice.theory.horizon import horizon
 from ppo_dice.theory.improvement import improvement
+from ppo_dice.theory.network import network
 from ppo_dice.theory.sandwich import sandwich_ends
 from ppo_dice.theory.score_function import score_function
 
@@ -28,6 +29,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "sandwich": sandwich_ends,
     "accuracy": accuracy,
     "bias": bias,
+    "network": network,
     "episode_ends": episode_ends,
     "score_function": score_function,
 }

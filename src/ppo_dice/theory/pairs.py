@@ -51,13 +51,13 @@ def tabular_pair(seed: int, kl: float, *, deterministic: bool) -> Pair:
     return pair(_step_to(kl, lambda step: pair(step).objective.exact))
 
 
-def gaussian_pair(kl: float) -> LinearPolicy:
-    """The π' on the line from `OLD` to `TOWARDS` with KL(μ'‖μ) = `kl` in `SYSTEM`."""
+def gaussian_pair(kl: float, system: LinearGaussian = SYSTEM) -> LinearPolicy:
+    """The π' on the line from `OLD` to `TOWARDS` with KL(μ'‖μ) = `kl` in this system."""
 
     def policy(step: float) -> LinearPolicy:
         return LinearPolicy(*(old + step * (other - old) for old, other in zip(OLD, TOWARDS)))
 
-    return policy(_step_to(kl, lambda step: SYSTEM.divergence(policy(step), OLD).total))
+    return policy(_step_to(kl, lambda step: system.divergence(policy(step), OLD).total))
 
 
 def _step_to(kl: float, distance: Callable[[float], float]) -> float:

@@ -16,6 +16,7 @@ from ppo_dice.reports.theory import (
     episode_ends,
     horizon,
     improvement,
+    network,
     sandwich,
     score_function,
 )
@@ -28,6 +29,7 @@ SECTIONS: dict[str, ModuleType] = {
     "sandwich": sandwich,
     "accuracy": accuracy,
     "bias": bias,
+    "network": network,
     "episode_ends": episode_ends,
     "score_function": score_function,
 }
