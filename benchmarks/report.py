@@ -9,6 +9,7 @@ import task
 Turns = dict[str, list[dict[str, float]]]
 
 TARGET_ONE, TARGET_MANY, TARGET_SHARE, TARGET_COLD, TARGET_HELP = 3.5, 8.0, 0.75, 15.0, 1.0
+DICE_TARGET_ONE, DICE_TARGET_MANY = 1.8, 4.0
 OURS_ONE, OURS_MANY = "ours_1", f"ours_{task.N_SEEDS}"
 
 
@@ -43,6 +44,13 @@ happens once, before these iterations: see below.
 ## Collection and update by themselves
 
 {_stages(turns)}
+
+## PPO-DICE
+
+K is the number of discriminator steps before each gradient step of the policy. The ratio is to plain PPO of
+Stable-Baselines3; learning is compared with that of our own PPO with as many seeds.
+
+{_dice(turns)}
 
 ## Waiting, in seconds
 
@@ -125,6 +133,30 @@ def _stages(turns: Turns) -> str:
             row("our update, one seed", OURS_ONE, "learn", base),
             row(f"our update, {copies} seeds", OURS_MANY, "learn", base),
         ],
+    )
+
+
+def _dice(turns: Turns) -> str:
+    base = _best(turns, "sb3_")
+
+    def row(name: str) -> Sequence[str]:
+        _, form, steps, n_seeds = name.split("_")
+        own = turns[f"ours_{n_seeds}"]
+        learn = [1000 * turn["learn"] for turn in turns[name]]
+        relative = _within_rounds([turn["learn"] for turn in turns[name]], [turn["learn"] for turn in own])
+        target = DICE_TARGET_ONE if n_seeds == "1" else DICE_TARGET_MANY
+        return (
+            f"{form} form, K = {steps[1:]}, {n_seeds} {'seed' if n_seeds == '1' else 'seeds'}",
+            _count(_speeds(turns[name])),
+            _ratio(turns, name, base),
+            f"≥ {target:g}" if (form, steps) == ("difference", "k5") else "",
+            _spread(learn, ".0f"),
+            _spread(relative, ".1f"),
+        )
+
+    return _table(
+        ("", "steps/s", "ratio to SB3's PPO", "target", "learning, ms", "to our PPO's learning"),
+        (row(name) for name in turns if name.startswith("dice_")),
     )
 
 

@@ -113,8 +113,25 @@ def contestants() -> dict[str, Contestant]:
         "ours_1": Contestant([*ours, 1]),
         "ours_1_gymnasium": Contestant([*ours, 1, "--backend", "gymnasium"]),
         f"ours_{task.N_SEEDS}": Contestant([*ours, task.N_SEEDS]),
+        **{
+            f"dice_{form}_k{steps}_{n}": Contestant([*ours, n, "--dice", json.dumps(settings(form, steps))])
+            for form, steps, n in DICE
+        },
         **{f"envpool_{n}_threads": Contestant([*envpool, n]) for n in sorted({1, cores(), task.N_SEEDS})},
     }
+
+
+DICE = [
+    *((form, steps, 1) for form in ("difference", "paper") for steps in (1, 5)),
+    *(("difference", steps, task.N_SEEDS) for steps in (1, 5)),
+]
+"""PPO-DICE by the form of its objective, by its discriminator steps and by the number of seeds."""
+
+
+def settings(form: str, steps: int) -> dict[str, Any]:
+    """The default but for its steps, or the form, single sampled actions and lack of checks of the paper."""
+    as_printed = {"known_ratio": False, "action_samples": 1, "certificate": "off"} if form == "paper" else {}
+    return {"form": form, "discriminator_steps": steps, **as_printed}
 
 
 def measure_rounds(taking_part: dict[str, Contestant], repetitions: Repetitions) -> dict[str, Any]:

@@ -53,13 +53,18 @@ ACTIONS = {
     "multi-discrete": MultiDiscrete([2, 4, 3]),
     "multi-binary": MultiBinary(3),
 }
-CASES = [(o, "discrete") for o in OBSERVATIONS] + [("vector", a) for a in ACTIONS if a != "discrete"]
+CASES = [
+    *((PPO, observations, "discrete") for observations in OBSERVATIONS),
+    *((algorithm, "vector", actions) for algorithm in (PPO, PPODice) for actions in ACTIONS),
+]
 
 
-@pytest.mark.parametrize(("observations", "actions"), CASES)
-def test_every_space_is_trained_on_predicted_for_evaluated_saved_and_loaded(observations, actions, tmp_path):
+@pytest.mark.parametrize(("algorithm", "observations", "actions"), CASES)
+def test_every_space_is_trained_on_predicted_for_evaluated_saved_and_loaded(
+    algorithm, observations, actions, tmp_path
+):
     make = lambda: AnySpaces(OBSERVATIONS[observations], ACTIONS[actions])
-    agent = PPO(make, seeds=2, workers=0, **TINY).learn(64)
+    agent = algorithm(make, seeds=2, workers=0, **TINY).learn(64)
     assert agent.final_return == {0: 10.0, 1: 10.0}
     env = make()
     observation, _ = env.reset(seed=0)
@@ -69,7 +74,8 @@ def test_every_space_is_trained_on_predicted_for_evaluated_saved_and_loaded(obse
     sampled, _ = agent.predict(observation, seed=1)
     assert env.action_space.contains(sampled)
 
-    loaded = PPO.load(agent.save(tmp_path / "model"), env=make)
+    loaded = load(agent.save(tmp_path / "model"), env=make)
+    assert type(loaded) is algorithm
     again, _ = loaded.predict(observation, deterministic=True)
     np.testing.assert_array_equal(again, action)
     assert loaded.evaluate(3).returns == {0: [10.0] * 3, 1: [10.0] * 3}
@@ -163,7 +169,7 @@ def test_evaluation_runs_as_many_episodes_as_asked_of_every_seed():
     ("call", "sentence"),
     [
         (lambda: PPO("CartPole-v1", learning_rat=1), "no setting learning_rat; did you mean learning_rate?"),
-        (lambda: PPO("CartPole-v1", preset="best"), "There is no preset 'best'; known are: default"),
+        (lambda: PPO("CartPole-v1", preset="best"), "There is no preset 'best' for ppo; known are: default"),
         (lambda: PPO("CartPol-v1"), "CartPole-v1"),
         (lambda: PPO(None), "There is no environment; give an id, a callable"),
         (lambda: PPO("CartPole-v1", seeds=20_000), "8 environments for each of 20,000 seeds are too many"),

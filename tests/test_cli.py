@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ppo_dice import cli
+from ppo_dice.commands import parse_train
 from ppo_dice.training import PAPER_RECENT
 
 PROGRAM = Path(sys.executable).with_name("ppo-dice")
@@ -51,7 +52,7 @@ def finished(tmp_path_factory):
 
 def test_training_says_what_it_did_in_plain_lines(finished):
     result, _ = finished
-    assert "ppo on CartPole-v1 (EnvPool" in result.stdout
+    assert "ppo-dice on CartPole-v1 (EnvPool" in result.stdout
     assert "seeds 3–4 → run" in result.stdout
     assert "mean over seeds: " in result.stdout
     assert "step 1,024 of 1,024   return " in result.stderr
@@ -182,7 +183,10 @@ MISTAKES = {
     "Hoper-v5": "There is no environment 'Hoper-v5'; did you mean Hopper-v5",
     "--seed 3 CartPole-v1": "The environment comes first: ppo-dice train ENV",
     "CartPole-v1 --algo pp": "There is no algorithm 'pp'; known are: ppo, ppo-dice.",
-    "CartPole-v1 --preset best": "There is no preset 'best'; known are: default, paper, published.",
+    "CartPole-v1 --preset best": "There is no preset 'best' for ppo-dice; known are: default, paper",
+    "CartPole-v1 --dice.coefficient -1": "dice.coefficient must be a finite number ≥ 0, but is -1.0.",
+    "CartPole-v1 --dice.divergence what": "There is no divergence 'what'; known are: kl, reverse_kl",
+    "CartPole-v1 --dice.divergence alpha --dice.alpha-order 1": "alpha must be a number other than 0",
     "CartPole-v1 --seeds 0": "seeds must be at least 1, but is 0.",
     "CartPole-v1 --seeds 100000000": "8 environments for each of 100,000,000 seeds are too many",
     "CartPole-v1 --seed 2147483647 --seeds 2": "seed + seeds must be at most 2³¹, but is 2147483649.",
@@ -321,6 +325,13 @@ def test_an_environment_of_ones_own_by_module_and_keywords(tmp_path):
     assert ppo_dice("evaluate", "run", "--episodes", 2, cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.parametrize("coefficient", ["adaptive", "target", "0.25"])
+def test_the_coefficient_is_a_number_or_a_word(coefficient):
+    options = parse_train(["Hopper-v5", "--dice.coefficient", coefficient])
+    assert str(options.config.dice.coefficient) == coefficient
+    assert options.algo == "ppo-dice"
+
+
 def test_presets_info_envs_and_help(capsys):
     for arguments in (["--help"], ["--version"], ["presets"], ["presets", "CartPole-v1"], ["info"]):
         assert cli.run(arguments) == 0
@@ -342,7 +353,15 @@ def test_help_names_every_setting_and_imports_nothing_heavy(tmp_path):
         check=False,
         env={**os.environ, "COLUMNS": "100"},
     )
-    for option in ("--total-timesteps", "--n-envs", "--seeds", "--env-kwargs", "--kl-penalty", "--backend"):
+    for option in (
+        "--total-timesteps",
+        "--n-envs",
+        "--seeds",
+        "--env-kwargs",
+        "--kl-penalty",
+        "--backend",
+        "--dice.form",
+    ):
         assert option in result.stdout
     loaded = result.stdout.splitlines()[-1]
     for heavy in ("'jax'", "'envpool'", "'gymnasium'", "'matplotlib'"):

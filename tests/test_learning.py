@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from ppo_dice import PPO
+from ppo_dice import PPO, PPODice
 from ppo_dice.agent import Agent
 from probes import (
     ActionEqualsObservation,
@@ -90,6 +90,12 @@ def test_cartpole_is_solved_by_every_seed(backend):
     assert min(agent.evaluate(20).mean_by_seed.values()) >= 475
 
 
-def test_pendulum_is_solved_by_every_seed():
-    agent = PPO("Pendulum-v1", seeds=SEEDS).learn(150_000)
+def test_ppo_dice_solves_cartpole_with_every_seed():
+    agent = PPODice("CartPole-v1", seeds=SEEDS, dice={"coefficient": 0.1}).learn(100_000)
+    assert min(agent.evaluate(20).mean_by_seed.values()) >= 475
+
+
+@pytest.mark.parametrize("algorithm", [PPO, PPODice])
+def test_pendulum_is_solved_by_every_seed(algorithm):
+    agent = algorithm("Pendulum-v1", seeds=SEEDS).learn(150_000)
     assert min(agent.evaluate(20).mean_by_seed.values()) > -300

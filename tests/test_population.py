@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppo_dice import PPO
+from ppo_dice import PPO, PPODice
 from ppo_dice.population import CompileClock, FusedOverSeeds, OverSeeds, select, stack, unstack
 
 TINY = {"n_steps": 64, "n_minibatches": 4, "n_epochs": 2, "hidden_sizes": (16,)}
@@ -15,16 +15,28 @@ def leaves(agent, member):
 
 
 @pytest.mark.parametrize("backend", ["envpool", "gymnasium"])
-@pytest.mark.parametrize("env", ["Hopper-v5", "CartPole-v1"])
-def test_a_member_of_a_population_is_the_single_run_bit_for_bit(env, backend, elsewhere):
+@pytest.mark.parametrize(
+    ("algorithm", "env"), [(PPO, "Hopper-v5"), (PPO, "CartPole-v1"), (PPODice, "Hopper-v5")]
+)
+def test_a_member_of_a_population_is_the_single_run_bit_for_bit(algorithm, env, backend, elsewhere):
     def train(seed, seeds):
-        return PPO(env, seed=seed, seeds=seeds, n_envs=2, backend=backend, workers=0, **TINY).learn(512)
+        return algorithm(env, seed=seed, seeds=seeds, n_envs=2, backend=backend, workers=0, **TINY).learn(512)
 
     population, alone, again = train(5, 3), train(6, 1), train(6, 1)
     for ours, single, repeated in zip(leaves(population, 1), leaves(alone, 0), leaves(again, 0)):
         np.testing.assert_array_equal(ours, single)
         np.testing.assert_array_equal(repeated, single)
     assert any((a != b).any() for a, b in zip(leaves(population, 0), leaves(population, 1)))
+
+
+@pytest.mark.parametrize("env", ["Hopper-v5", "CartPole-v1"])
+def test_ppo_dice_without_a_weight_is_the_run_of_ppo_bit_for_bit(env, elsewhere):
+    plain = PPO(env, seeds=2, n_envs=2, **TINY).learn(512)
+    ours = PPODice(env, seeds=2, n_envs=2, dice={"coefficient": 0.0}, **TINY).learn(512)
+    state = ours.population.state
+    for a, b in zip(jax.tree.leaves(plain.population.state), jax.tree.leaves(state.ppo), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert any((np.asarray(leaf) != 0).any() for leaf in jax.tree.leaves(state.discriminator.network))
 
 
 def test_worker_processes_do_not_change_the_run(elsewhere):

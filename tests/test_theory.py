@@ -20,6 +20,7 @@ from ppo_dice.theory.bias import bias
 from ppo_dice.theory.episode_ends import GAMMA, corridor, episode_ends, make_treatments
 from ppo_dice.theory.horizon import horizon, policies_apart
 from ppo_dice.theory.improvement import improvement
+from ppo_dice.theory.network import network
 from ppo_dice.theory.pairs import gaussian_pair, tabular_pair
 from ppo_dice.theory.sandwich import sandwich_ends
 from ppo_dice.theory.score_function import VERSIONS, score_function, score_gradient, true_gradient
@@ -31,6 +32,7 @@ SMALL = {
     "sandwich": partial(sandwich_ends, gammas=(0.5, 0.95), n_pairs=60),
     "accuracy": partial(accuracy, distances=(0.003, 0.1), n_mdps=1, n_rollouts=8, n_steps=1024),
     "bias": partial(bias, steps=(256, 512), ridges=(1e-3, 1e-5), n_mdps=1, n_rollouts=6),
+    "network": partial(network, distances=(0.01, 0.1), n_rollouts=4, tasks=("Pendulum-v1",), iterations=4),
     "episode_ends": partial(episode_ends, n_updates=1500),
     "score_function": partial(score_function, levels=(0.0, 1.0, 2.0), n_mdps=4),
 }
@@ -42,7 +44,7 @@ def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("laboratory") / "theory"
     lines = []
     laboratory.run(out, lines.append, SMALL)
-    assert lines[0] == "1 of 7  horizon"
+    assert lines[0] == "1 of 8  horizon"
     build_report(out)
     return out
 
@@ -199,6 +201,17 @@ def test_the_printed_score_function_points_the_wrong_way_above_1_over_gamma(resu
     assert (cosines["two actions"] > 0.99).all()
     assert (cosines["baseline"] > 0.7).all()
     np.testing.assert_allclose(cosines["baseline"], cosines["baseline"][:, :1].repeat(3, 1), atol=1e-6)
+
+
+def test_the_network_that_trains_finds_most_of_the_divergence(results):
+    for point in results["network"]["points"]:
+        ratio = {name: np.median(found) / point["true"] for name, found in point["estimates"].items()}
+        assert ratio["known ratio"] > (0.75 if point["system"] == "nearly deterministic" else 0.5)
+        assert ratio["known ratio"] < 1.15
+    for readings in results["network"]["training"].values():
+        assert len(readings) == 4
+        assert all(0 <= row["lower"] <= row["upper"] for row in readings)
+        assert all(row["estimate"] <= row["upper"] for row in readings)
 
 
 @pytest.fixture(scope="module")

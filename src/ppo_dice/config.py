@@ -182,7 +182,7 @@ class DiceConfig:
     """λ of the coefficient `target` in the first iteration."""
     target_rate: float = 0.5
     """Most that log λ moves in one iteration when the coefficient is `target`."""
-    discriminator_steps: int = 5
+    discriminator_steps: int = 1
     """Adam steps K of the discriminator before each step of the policy; 0 freezes it."""
     learning_rate_factor: float = 10.0
     """Learning rate of the discriminator over that of the policy, c_ψ."""

@@ -84,7 +84,7 @@ def init_discriminator(
 ) -> DiscriminatorState:
     """A fresh network and an optimiser at rest."""
     dice = config.dice
-    get_divergence(dice.divergence)  # refuses an unknown name
+    make_divergence(config)  # refuses what there is not, before any work
     network = init_discriminator_network(
         observation_size, actions, dice.hidden_sizes, key, activation=dice.activation
     )
