@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 .PHONY: train test check bench docs format clean
 
 train: $(READY)
-	$(BIN)/ppo-dice train Hopper-v5 --algo ppo --seeds 4 --total-timesteps 250_000
+	$(BIN)/ppo-dice train Hopper-v5 --seeds 4 --total-timesteps 250_000
 
 test: $(READY)
 	$(BIN)/pytest -n auto --maxprocesses 8 --cov --cov-report=term

@@ -122,6 +122,8 @@ def field_sentences(cls: type[Any]) -> dict[str, str]:
 def _values(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(hint))
+    if any(get_origin(part) is Literal for part in get_args(hint)):  # a number or a word
+        return ", ".join(map(_values, get_args(hint)))
     text = hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
     return _escaped(text.replace("NoneType", "None"))
 

@@ -1,6 +1,7 @@
 """Strictness that holds for every test: no silent broadcasting between ranks."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 CACHE = Path(__file__).parents[1] / ".cache"
@@ -11,6 +12,8 @@ import jax
 import pytest
 from hypothesis import settings
 
+from compiled import forget
+
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -18,6 +21,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Compilation makes the first example slow; determinism makes a failure the same for everyone.
 settings.register_profile("ppo-dice", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ppo-dice")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_what_was_compiled() -> Iterator[None]:
+    """A process that kept the compiled code of all tests would die of it."""
+    yield
+    forget()
 
 
 @pytest.fixture

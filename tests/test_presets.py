@@ -73,6 +73,7 @@ def test_ppo_dice_has_the_settings_of_ppo_and_its_own():
         assert (dice.form, dice.divergence, dice.coefficient) == ("paper", "kl", "adaptive")
         assert (dice.orthogonal_penalty, dice.certificate, dice.known_ratio) == (1e-4, "log", False)
     assert (paper.adaptive_scope, published.adaptive_scope) == ("batch", "minibatch")
+    assert (paper.learning_rate_schedule, published.learning_rate_schedule) == ("policy", "constant")
 
 
 @pytest.mark.parametrize("task", MUJOCO)
@@ -91,6 +92,7 @@ def test_atari_has_settings_of_its_own(env, name):
     assert (config.clip_range, config.ent_coef, config.time_limits) == (0.1, 0.01, "terminate")
     assert config.learning_rate == 2.5e-4
     assert (config.dice.discriminator_steps, config.dice.learning_rate_factor) == (5, 10)
+    assert config.dice.policy_gradient == "score-printed"
 
 
 def test_only_ppo_dice_has_the_tuned_preset():

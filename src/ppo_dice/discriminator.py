@@ -1,9 +1,10 @@
 """Fit the discriminator g, a network, and read the divergence off it: K Adam steps before each policy step.
 
-`fit(state, policy, batch, …) → (state, reading)` is what an algorithm calls; `reading(policy)` is D̂ at the g
-that was fitted, a differentiable function of π'. Other kinds of discriminator keep to the same two.
+`fit(state, policy, batch, …) → (state, reading, metrics)` is what an algorithm calls; `reading(policy)` is D̂
+at the g that was fitted, a differentiable function of π'. Other kinds of discriminator keep to the same.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,7 @@ import optax
 from jaxtyping import Array, Float, Int, Shaped
 
 from ppo_dice.chains import Choices, Rows, Transitions, choose_actions, evaluate_rows, take_rows, transitions
-from ppo_dice.config import PPODiceConfig
+from ppo_dice.config import DiceConfig, PPODiceConfig
 from ppo_dice.distributions import Distribution, Support, noises_needed, support
 from ppo_dice.divergence import (
     Divergence,
@@ -28,7 +29,10 @@ from ppo_dice.divergence import (
 )
 from ppo_dice.networks import Policy, init_discriminator_network
 from ppo_dice.population import select
-from ppo_dice.types import ActionKind, Key, Metrics, Rollout
+from ppo_dice.types import ActionKind, Key, Metrics, Rollout, register_config
+
+register_config(DiceConfig)
+register_config(PPODiceConfig)
 
 
 class DiscriminatorState(eqx.Module):
@@ -241,13 +245,15 @@ def whole_batch_certificate(
     mean_ratio = jnp.sum(share)
     share = share / jnp.maximum(mean_ratio, ROUNDING)
     lower = jnp.sum(share * kl)
-    return {
+    with jax.ensure_compile_time_eval():  # infinite where φ(0) is; then there is nothing to tell
+        largest = float(largest_certifiable(make_divergence(config), len(share)))
+    metrics = {"dice/largest_certifiable": jnp.float32(largest)} if math.isfinite(largest) else {}
+    return metrics | {
         "dice/fresh_divergence": divergence,
         "dice/lower_bound": lower,
         "dice/lower_bound_se": jnp.sqrt(jnp.sum(share**2 * (kl - lower) ** 2)),
         "dice/upper_bound": lower / (1 - config.gamma),
         "dice/safe_upper_bound": jnp.max(kl) / (1 - config.gamma),
-        "dice/largest_certifiable": largest_certifiable(make_divergence(config), len(share)),
         "dice/mean_ratio": mean_ratio,
     }
 
@@ -301,8 +307,7 @@ def _known_part(
     It is part of g, so the policy is differentiated through the actions and not through these densities.
     """
     slope = make_divergence(config).slope
-    # Where φ'(1) is not 0, as in the paper's un-normalised KL, g has the level that gives x = φ'(1).
-    level = slope(jnp.ones(())) * config.gamma / (1 - config.gamma)
+    level = _level(config) - slope(jnp.ones(()))
 
     def known(new: Distribution, old: Distribution, actions: Shaped[Array, "J A"]) -> Float[Array, " J"]:
         log_ratio = jax.vmap(lambda action: new.log_prob(action) - old.log_prob(action))(actions)
@@ -314,13 +319,17 @@ def _known_part(
     return here, jax.vmap(known)(new_next, batch.old_next, choices.next_action)
 
 
+def _level(config: PPODiceConfig) -> Float[Array, ""]:
+    """The g that gives x = φ'(1) everywhere: 0, but 1/(1−γ) for the paper's un-normalised KL."""
+    return make_divergence(config).slope(jnp.ones(())) / (1 - config.gamma)
+
+
 def _evaluate(
     network: Any, batch: DiceBatch, chosen: _Chosen, config: PPODiceConfig
 ) -> tuple[Float[Array, ""], Rows]:
     divergence, shift = make_divergence(config), shifted(config)
-    rows = evaluate_rows(
-        network, network.absorbing, batch.steps, chosen.choices, config.gamma, known=chosen.known
-    )
+    absorbing = network.absorbing + (_level(config) if config.dice.known_ratio else 0)
+    rows = evaluate_rows(network, absorbing, batch.steps, chosen.choices, config.gamma, known=chosen.known)
     if config.dice.form == "difference":
         return difference_form(divergence, *rows[:3], shift=shift), rows
     if chosen.initial is not None:

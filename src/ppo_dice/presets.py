@@ -104,9 +104,14 @@ DICE_PUBLISHED: Mapping[str, Any] = {
     "initial_states": "all",
     "discriminator_steps": 1,
     "learning_rate_factor": 1.0,
+    "learning_rate_schedule": "constant",
     "adaptive_scope": "minibatch",
 }
-DICE_ATARI: Mapping[str, Any] = {"discriminator_steps": 5, "learning_rate_factor": 10.0}
+DICE_ATARI: Mapping[str, Any] = {
+    "discriminator_steps": 5,
+    "learning_rate_factor": 10.0,
+    "policy_gradient": "score-printed",
+}
 DICE_TUNED: Mapping[str, tuple[int, float]] = {
     "Ant": (5, 2),
     "HalfCheetah": (20, 10),

@@ -18,15 +18,12 @@ from ppo_dice import discriminator as dice
 from ppo_dice import objectives
 from ppo_dice.advantages import explained_variance
 from ppo_dice.algorithms import ppo
-from ppo_dice.config import DiceConfig, PPODiceConfig
+from ppo_dice.config import PPODiceConfig
 from ppo_dice.diagnostics import policy_change
 from ppo_dice.discriminator import DiceBatch, DiscriminatorState, Noise, Reading
 from ppo_dice.distributions import Distribution
 from ppo_dice.networks import Policy
-from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, Rollout, register_config
-
-register_config(DiceConfig)
-register_config(PPODiceConfig)
+from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, Rollout
 
 SMALLEST_COEFFICIENT, LARGEST_COEFFICIENT = 1e-6, 1e6
 """Between these the coefficient `target` moves."""

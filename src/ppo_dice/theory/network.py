@@ -106,7 +106,7 @@ def _point(
 
 
 @jax.jit
-def _fit_all(rollouts: Rollout, new: Any, keys: Key, config: PPODiceConfig) -> Fitted:
+def _fit_all(rollouts: Rollout, new: Any, keys: Any, config: PPODiceConfig) -> Fitted:
     fit = partial(fit_rollout, new=new, old=OLD, config=config)
     return jax.lax.map(lambda both: fit(both[0], key=both[1]), (rollouts, keys))
 

@@ -53,7 +53,7 @@ def picture(data: Data) -> Figure:
         one.fill_between(iteration, low, high, color=GREY, alpha=0.15, linewidth=0)
         one.plot(iteration, estimate, "o", color=BLUE, markersize=4, label="D̂ after each iteration")
         one.set(yscale="log", title=task, xlabel="iteration")
-        one.legend(frameon=False, loc="lower right", fontsize=8)
+        one.legend(frameon=False, loc="center", fontsize=8)
     return figure
 
 
@@ -71,7 +71,7 @@ def sentences(data: Data) -> tuple[str, ...]:
         f"{paper.max():.2f} of the truth.",
         "Grey is the sandwich, from the divergence of the actions alone to that over 1 − γ.",
         f"In training the truth is not known. Of the readings {shares} lie inside the sandwich, within two "
-        "standard errors of its lower end; those below it miss part of what the actions alone contribute.",
+        "standard errors of its lower end; one below it would miss part of what the actions alone contribute.",
     )
 
 
