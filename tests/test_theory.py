@@ -367,7 +367,7 @@ def test_the_command_runs_the_laboratory_and_says_where_the_page_is(results, tmp
     out = tmp_path / "deep" / "theory"
     assert cli.run(["theory", "--out", str(out)]) == 0
     text = capsys.readouterr().out
-    assert "7 of 7  score_function" in text
+    assert "8 of 8  score_function" in text
     assert f"pictures, tables and what to see in them: {out / 'index.html'}" in text
     assert cli.run(["theory", "--out", str(out)]) == 2
     assert f"error: {out} already holds a theory.json; choose another folder" in capsys.readouterr().err
