@@ -71,7 +71,7 @@ def sentences(data: Data) -> tuple[str, ...]:
         f"{paper.max():.2f} of the truth.",
         "Grey is the sandwich, from the divergence of the actions alone to that over 1 − γ.",
         f"In training the truth is not known. Of the readings {shares} lie inside the sandwich, within two "
-        "standard errors of its lower end; one below it would miss part of what the actions alone contribute.",
+        "standard errors of its lower end; one below it would miss part of what the actions alone do.",
     )
 
 
