@@ -180,6 +180,14 @@ def test_gaussian_noises_come_in_opposite_pairs():
     np.testing.assert_array_equal(noise.there[..., :2, :], -noise.there[..., 2:, :])
 
 
+def test_the_two_actions_of_a_score_function_are_independent():
+    policy, *_ = policies()["gaussian"]
+    config = PPODiceConfig(dice=DiceConfig(policy_gradient="score", action_samples=2))
+    first, second = np.split(np.asarray(dice.draw_noise(policy, KEY, (4000,), config).there), 2, axis=2)
+    correlation = np.corrcoef(first.ravel(), second.ravel())[0, 1]
+    assert abs(correlation) < 0.05  # the SD of 16,000 independent pairs is .008
+
+
 def test_resampling_draws_for_every_step_and_for_the_policy():
     policy, *_ = policies()["gaussian"]
     settings = DiceConfig(resample_actions=True, discriminator_steps=3, state_actions="fresh")

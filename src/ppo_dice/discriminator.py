@@ -133,7 +133,7 @@ def draw_noise(policy: Policy, key: Key, shape: tuple[int, ...], config: PPODice
     samples = noises_needed(policy.counts, dice.policy_gradient, dice.action_samples)
 
     def draw(key: Key) -> Float[Array, "..."]:
-        if policy.counts:
+        if policy.counts or dice.policy_gradient != "auto":
             return policy.noise(key, (*shape[:-1], draws, shape[-1], samples))
         # Noises come in pairs ±: to first order in the action a pair averages g without any error.
         half = policy.noise(key, (*shape[:-1], draws, shape[-1], (samples + 1) // 2))
