@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from ppo_dice.chains import Choices, Rows, Transitions, choose_actions, evaluate_rows, take_rows, transitions
 from ppo_dice.config import DiceConfig, PPODiceConfig
-from ppo_dice.distributions import Distribution, Support, noises_needed, support
+from ppo_dice.distributions import Distribution, Support, kl_divergence, noises_needed, support
 from ppo_dice.divergence import (
     Divergence,
     density_ratio,
@@ -228,7 +228,7 @@ def safe_upper_bound(new: Distribution, old: Distribution, config: PPODiceConfig
     """max_s KL(π'‖π)/(1−γ), which KL(μ'‖μ) cannot exceed; other divergences have no such bound."""
     if config.dice.divergence not in ("kl", "kl_paper"):
         return jnp.asarray(jnp.inf, jnp.float32)
-    return jnp.max(jax.vmap(lambda p, q: p.kl_divergence(q))(new, old)) / (1 - config.gamma)
+    return jnp.max(jax.vmap(kl_divergence)(new, old)) / (1 - config.gamma)
 
 
 def whole_batch_certificate(
@@ -240,7 +240,7 @@ def whole_batch_certificate(
     """
     ratio = density_ratio(make_divergence(config), rows.residual, rows.weight, shift=shifted(config))
     share = rows.weight * jnp.maximum(ratio, 0)
-    kl = jax.vmap(lambda p, q: p.kl_divergence(q))(new, old)
+    kl = jax.vmap(kl_divergence)(new, old)
     kl = jnp.concatenate([kl, jnp.zeros(len(share) - len(kl), kl.dtype)])  # absorbing rows
     mean_ratio = jnp.sum(share)
     share = share / jnp.maximum(mean_ratio, ROUNDING)
