@@ -20,7 +20,7 @@ from ppo_dice.distributions import (
 from ppo_dice.networks import CategoricalPolicy, GaussianPolicy, init_discriminator_network, init_mlp
 from ppo_dice.tabular import LinearGaussian
 from ppo_dice.theory.network import fit_rollout
-from ppo_dice.types import ActionKind, Rollout, traced_config
+from ppo_dice.types import ActionKind, ObservationKind, Rollout, traced_config
 
 KEY = jax.random.key(0)
 SYSTEM = LinearGaussian(a=0.9, b=0.5, noise=0.05, gamma=0.9)
@@ -110,7 +110,7 @@ def test_the_gradient_of_a_reading_is_the_finite_difference(kind, form, chain):
         old, rollout = in_double((old, some_rollout(rng, taken)))
         behaviour = jax.vmap(old)(rollout.obs[:-1, 0])
         batch = dice.make_dice_batch(rollout, old, behaviour, KEY, config)
-        state = in_double(dice.init_discriminator(3, actions, KEY, config))
+        state = in_double(dice.init_discriminator(ObservationKind(3), actions, KEY, config))
         state = replace(state, network=replace(state.network, absorbing=jnp.float64(0.7)))
         noise = in_double(dice.draw_noise(old, KEY, (24,), config))
         read = dice.reading(state, batch, noise.draw(0), config)

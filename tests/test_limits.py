@@ -17,7 +17,7 @@ def test_the_most_environments_are_allowed_and_one_more_is_not():
 def test_a_rollout_is_refused_that_is_larger_than_the_memory(monkeypatch):
     config = PPOConfig(n_envs=4, n_steps=256, n_minibatches=1)
     needed = 4 * 256 * 10 * (2 * 11 + 3 + 1) * 4  # transitions of 10 seeds · numbers of each · bytes
-    sizes = {"seeds": 10, "observation_size": 11, "action_size": 3}
+    sizes = {"seeds": 10, "observation_bytes": 44, "action_size": 3}
     monkeypatch.setattr(limits, "_machine_memory", lambda: needed)
     refuse_rollout_beyond_memory(config, **sizes)
     monkeypatch.setattr(limits, "_machine_memory", lambda: needed - 1)

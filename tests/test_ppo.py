@@ -9,7 +9,7 @@ import pytest
 from ppo_dice.algorithms import ppo
 from ppo_dice.config import PPOConfig
 from ppo_dice.normalization import normalize
-from ppo_dice.types import ActionKind, Batch, Rollout, traced_config
+from ppo_dice.types import ActionKind, Batch, ObservationKind, Rollout, traced_config
 
 STEPS, ENVS, SIZE = 16, 2, 3
 KINDS = {
@@ -22,7 +22,7 @@ compiled_update = jax.jit(ppo.update)
 
 
 def make_state(kind: ActionKind, config: PPOConfig, seed: int = 0) -> ppo.PPOState:
-    init = jax.jit(lambda key, config: ppo.init((SIZE,), kind, key, config))
+    init = jax.jit(lambda key, config: ppo.init(ObservationKind(SIZE), kind, key, config))
     return init(jax.random.key(seed), traced_config(config))
 
 

@@ -16,7 +16,7 @@ from ppo_dice import discriminator as dice
 from ppo_dice.algorithms import ppo, ppo_dice
 from ppo_dice.config import DiceConfig, PPODiceConfig
 from ppo_dice.divergence import DIVERGENCES
-from ppo_dice.types import ActionKind, Rollout, traced_config
+from ppo_dice.types import ActionKind, ObservationKind, Rollout, traced_config
 from test_ppo import KINDS, SIZE, make_rollout
 
 LARGE = ActionKind(counts=(17, 17))  # 289 joint actions, more than can be summed over
@@ -43,7 +43,7 @@ def with_dice(config: PPODiceConfig = SMALL, **settings: Any) -> PPODiceConfig:
 
 
 def make_state(kind: ActionKind, config: PPODiceConfig, seed: int = 0) -> ppo_dice.PPODiceState:
-    init = jax.jit(lambda key, config: ppo_dice.init((SIZE,), kind, key, config))
+    init = jax.jit(lambda key, config: ppo_dice.init(ObservationKind(SIZE), kind, key, config))
     return init(jax.random.key(seed), traced_config(config))
 
 
@@ -72,7 +72,7 @@ def leaves(tree: Any) -> list[np.ndarray]:
 def test_with_a_weight_of_zero_it_is_ppo_to_the_last_bit(kind):
     config = with_dice(coefficient=0.0)
     before, after, metrics = run(config, ALL_KINDS[kind])
-    plain = jax.jit(lambda key, config: ppo.init((SIZE,), ALL_KINDS[kind], key, config))(
+    plain = jax.jit(lambda key, config: ppo.init(ObservationKind(SIZE), ALL_KINDS[kind], key, config))(
         jax.random.key(0), traced_config(config)
     )
     rollout = episodes(make_rollout(plain, config))

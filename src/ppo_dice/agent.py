@@ -26,7 +26,7 @@ from ppo_dice.envs import (
     to_env_actions,
 )
 from ppo_dice.envs.seeding import Purpose
-from ppo_dice.envs.spaces import action_size, observation_size, stack_observations, unstack_actions
+from ppo_dice.envs.spaces import action_size, observation_bytes, stack_observations, unstack_actions
 from ppo_dice.errors import UserError
 from ppo_dice.evaluation import Evaluation, copies_per_seed, evaluate
 from ppo_dice.interrupts import interrupts_kept, interrupts_wait
@@ -84,7 +84,7 @@ class Agent:
         refuse_rollout_beyond_memory(
             self.config,
             self.run.seeds,
-            observation_size=observation_size(self.spec.observation_space),
+            observation_bytes=observation_bytes(self.spec.observation_space),
             action_size=action_size(self.spec.action_space),
         )
         self._begin(tuple(self.run.seed_values))

@@ -28,6 +28,24 @@ def _static(default: float) -> Any:
 
 
 @dataclass(frozen=True)
+class Convolutions:
+    """What reads an image: convolutional layers and a fully connected one, with a ReLU after each."""
+
+    filters: tuple[int, ...]
+    kernels: tuple[int, ...]
+    strides: tuple[int, ...]
+    features: int
+
+
+NATURE = Convolutions((32, 64, 64), (8, 4, 3), (4, 2, 1), 512)
+"""Mnih et al. (2015)."""
+SMALL = Convolutions((16,), (3,), (1,), 128)
+"""For images that are too small for `NATURE`; that of MinAtar's authors."""
+SMALLEST_NATURE = 36
+"""Pixels that `NATURE` needs at least."""
+
+
+@dataclass(frozen=True)
 class PPOConfig:
     """Proximal policy optimisation (Schulman et al. 2017). Names are those of Stable-Baselines3."""
 
@@ -84,7 +102,15 @@ class PPOConfig:
     reward_clip: float = 10.0
     """Divided rewards are clipped to ± this."""
     hidden_sizes: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers, of the policy and of the value each."""
+    """Widths of the hidden layers, of the policy and of the value each; of images they read the features."""
+    cnn_filters: tuple[int, ...] = ()
+    """Filters of the convolutions that read images; none stands for 32 64 64, or 16 for small images."""
+    cnn_kernels: tuple[int, ...] = ()
+    """Widths of their kernels; none stands for 8 4 3, or 3 for small images."""
+    cnn_strides: tuple[int, ...] = ()
+    """Their strides; none stands for 4 2 1, or 1 for small images."""
+    cnn_features: int = 0
+    """Width of the layer behind the convolutions; 0 stands for 512, or 128 for small images."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Non-linearity between the layers."""
     policy_head_gain: float = 1.0
@@ -119,6 +145,12 @@ class PPOConfig:
         require(0 <= self.gae_lambda <= 1, "gae_lambda", "in [0, 1]", self.gae_lambda)
         require(math.isfinite(self.log_std_init), "log_std_init", "a finite number", self.log_std_init)
         require(all(size >= 1 for size in self.hidden_sizes), "hidden_sizes", "sizes ≥ 1", self.hidden_sizes)
+        for name in ("cnn_filters", "cnn_kernels", "cnn_strides"):
+            sizes = getattr(self, name)
+            require(all(size >= 1 for size in sizes), name, "sizes ≥ 1", sizes)
+            fits = len(sizes) == len(self.cnn_filters)
+            require(fits, name, f"{len(self.cnn_filters)} numbers, as many as cnn_filters", sizes)
+        require(self.cnn_features >= 0, "cnn_features", "at least 0", self.cnn_features)
 
     @property
     def batch_size(self) -> int:
@@ -129,6 +161,13 @@ class PPOConfig:
     def minibatch_size(self) -> int:
         """Transitions per gradient step."""
         return self.batch_size // self.n_minibatches
+
+    def convolutions(self, height: int, width: int) -> Convolutions:
+        """What reads images of this size."""
+        usual = NATURE if min(height, width) >= SMALLEST_NATURE else SMALL
+        layers = (self.cnn_filters, self.cnn_kernels, self.cnn_strides)
+        chosen = layers if self.cnn_filters else (usual.filters, usual.kernels, usual.strides)
+        return Convolutions(*chosen, self.cnn_features or usual.features)
 
     @property
     def annealed_fields(self) -> tuple[str, ...]:
@@ -204,6 +243,8 @@ class DiceConfig:
     """Decoupled weight decay of the discriminator."""
     certificate: Literal["gate", "log", "off"] = "gate"
     """Drop the regulariser where a check proves D̂ wrong, only log the checks, or leave them out."""
+    encoder: Literal["own", "shared"] = "own"
+    """Read images by convolutions of its own, or by the policy's, which it then does not train."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Widths of the discriminator's hidden layers."""
     activation: Literal["tanh", "relu"] = "relu"

@@ -27,9 +27,17 @@ from ppo_dice.divergence import (
     largest_certifiable,
     paper_form,
 )
-from ppo_dice.networks import Policy, init_discriminator_network
+from ppo_dice.networks import (
+    PixelDiscriminator,
+    Policy,
+    act_in_rows,
+    encoder_and_head,
+    init_discriminator_network,
+    init_encoder,
+    n_features,
+)
 from ppo_dice.population import select
-from ppo_dice.types import ActionKind, Key, Metrics, Rollout, register_config
+from ppo_dice.types import ActionKind, Key, Metrics, ObservationKind, Rollout, register_config
 
 register_config(DiceConfig)
 register_config(PPODiceConfig)
@@ -71,12 +79,22 @@ class Noise(NamedTuple):
         return drawn
 
 
+class InStates(NamedTuple):
+    """Something of every state, of every successor and of every initial state."""
+
+    here: Any
+    there: Any
+    initial: Any
+
+
 class Acting(NamedTuple):
     """π' in states, in successors and in initial states."""
 
     here: Distribution
     there: Distribution
     initial: Distribution | None
+    features: InStates
+    """What π' reads there."""
 
 
 Reading = Callable[[Policy], tuple[Float[Array, ""], Distribution]]
@@ -84,14 +102,18 @@ Reading = Callable[[Policy], tuple[Float[Array, ""], Distribution]]
 
 
 def init_discriminator(
-    observation_size: int, actions: ActionKind, key: Key, config: PPODiceConfig
+    observation: ObservationKind, actions: ActionKind, key: Key, config: PPODiceConfig
 ) -> DiscriminatorState:
     """A fresh network and an optimiser at rest."""
     dice = config.dice
     make_divergence(config)  # refuses what there is not, before any work
-    network = init_discriminator_network(
-        observation_size, actions, dice.hidden_sizes, key, activation=dice.activation
+    network: Any = init_discriminator_network(
+        n_features(observation, config), actions, dice.hidden_sizes, key, activation=dice.activation
     )
+    if observation.images:
+        own = dice.encoder == "own"
+        encoder = init_encoder(observation, config, jax.random.fold_in(key, 1)) if own else None
+        network = PixelDiscriminator(encoder, network)
     return DiscriminatorState(network, _optimizer(config).init(network))
 
 
@@ -111,7 +133,7 @@ def make_dice_batch(
 ) -> DiceBatch:
     """The rows of an observed rollout of π = `policy`; initial states are drawn anew for every row."""
     steps = transitions(rollout, config.gamma, config.dice.chain)
-    old_next = jax.vmap(policy)(steps.next_obs) if config.dice.known_ratio else None
+    old_next = act_in_rows(policy, steps.next_obs) if config.dice.known_ratio else None
     if config.dice.initial_states in ("chain", "all"):
         return DiceBatch(_from_all_states(steps, config), old, old_next, None)
     first = jnp.zeros_like(rollout.ended).at[0].set(True)
@@ -150,12 +172,9 @@ def draw_noise(policy: Policy, key: Key, shape: tuple[int, ...], config: PPODice
 
 def act_everywhere(policy: Policy, batch: DiceBatch) -> Acting:
     """π' in all states of the batch, by one pass through the network."""
-    steps = batch.steps
-    states = [part for part in (steps.obs, steps.next_obs, batch.initial_obs) if part is not None]
-    together = jax.vmap(policy)(jnp.concatenate(states))
-    parts = jax.tree.map(lambda leaf: leaf.reshape(len(states), -1, *leaf.shape[1:]), together)
-    here, there, *rest = (select(parts, k) for k in range(len(states)))
-    return Acting(here, there, rest[0] if rest else None)
+    encoder, head = encoder_and_head(policy)
+    features = encoder(_all_states(batch))
+    return Acting(*_in_states(jax.vmap(head)(features), batch), _in_states(features, batch))
 
 
 def fit(
@@ -168,11 +187,12 @@ def fit(
     """K steps of Adam up the objective in g, with π' as it stands; and D̂ as a function of π' at the new g."""
     acting = act_everywhere(policy, batch)
     n_steps = config.dice.discriminator_steps
+    features = jax.lax.stop_gradient(acting.features)
     frozen = None if config.dice.resample_actions else _choose(batch, acting, noise.draw(0), config)
 
     def step(state: DiscriminatorState, own: Noise | None) -> tuple[DiscriminatorState, Float[Array, ""]]:
         choices = frozen if own is None else _choose(batch, acting, own, config)
-        gradient = jax.grad(_loss)(state.network, batch, choices, config)
+        gradient = jax.grad(_loss)(state.network, batch, features, choices, config)
         updates, optimizer = _optimizer(config).update(gradient, state.optimizer, state.network)
         network = optax.apply_updates(state.network, updates)
         return DiscriminatorState(network, optimizer), optax.tree.norm(gradient)
@@ -274,7 +294,8 @@ def shifted(config: PPODiceConfig) -> bool:
 def _read(
     network: Any, batch: DiceBatch, acting: Acting, noise: Noise, config: PPODiceConfig
 ) -> tuple[Float[Array, ""], Rows]:
-    return _evaluate(network, batch, _choose(batch, acting, noise, config), config)
+    features = jax.lax.stop_gradient(acting.features)
+    return _evaluate(network, batch, features, _choose(batch, acting, noise, config), config)
 
 
 class _Chosen(NamedTuple):
@@ -325,28 +346,55 @@ def _level(config: PPODiceConfig) -> Float[Array, ""]:
 
 
 def _evaluate(
-    network: Any, batch: DiceBatch, chosen: _Chosen, config: PPODiceConfig
+    network: Any, batch: DiceBatch, features: InStates, chosen: _Chosen, config: PPODiceConfig
 ) -> tuple[Float[Array, ""], Rows]:
+    """`features` are those that π' reads; they are g's too where it has no encoder of its own."""
     divergence, shift = make_divergence(config), shifted(config)
+    seen, g = _reading_of_g(network, batch, features)
+    steps = replace(batch.steps, obs=seen.here, next_obs=seen.there)
     absorbing = network.absorbing + (_level(config) if config.dice.known_ratio else 0)
-    rows = evaluate_rows(network, absorbing, batch.steps, chosen.choices, config.gamma, known=chosen.known)
+    rows = evaluate_rows(g, absorbing, steps, chosen.choices, config.gamma, known=chosen.known)
     if config.dice.form == "difference":
         return difference_form(divergence, *rows[:3], shift=shift), rows
     if chosen.initial is not None:
-        values = jax.vmap(jax.vmap(network, (None, 0)))(batch.initial_obs, chosen.initial.action)
+        values = jax.vmap(jax.vmap(g, (None, 0)))(seen.initial, chosen.initial.action)
         mean = jnp.mean(jnp.sum(chosen.initial.weight * values, axis=1))
         rows = rows._replace(initial=(1 - config.gamma) * mean)
     return paper_form(divergence, rows.initial, rows.residual, rows.weight, shift=shift), rows
 
 
-def _loss(network: Any, batch: DiceBatch, chosen: _Chosen, config: PPODiceConfig) -> Float[Array, ""]:
+def _reading_of_g(network: Any, batch: DiceBatch, features: InStates) -> tuple[InStates, Any]:
+    """What g reads in all states, and g as a function of that and an action."""
+    if not isinstance(network, PixelDiscriminator):
+        return InStates(batch.steps.obs, batch.steps.next_obs, batch.initial_obs), network
+    if network.encoder is None:
+        return features, network.head
+    return _in_states(network.encoder(_all_states(batch)), batch), network.head
+
+
+def _all_states(batch: DiceBatch) -> Shaped[Array, "B_all V"]:
+    """States, successors and initial states one after the other, for a single pass through a network."""
+    parts = (batch.steps.obs, batch.steps.next_obs, batch.initial_obs)
+    return jnp.concatenate([part for part in parts if part is not None])
+
+
+def _in_states(rows: Any, batch: DiceBatch) -> InStates:
+    """The rows of `_all_states` apart again."""
+    count = 2 if batch.initial_obs is None else 3
+    parts = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), rows)
+    return InStates(select(parts, 0), select(parts, 1), select(parts, 2) if count == 3 else None)
+
+
+def _loss(
+    network: Any, batch: DiceBatch, features: InStates, chosen: _Chosen, config: PPODiceConfig
+) -> Float[Array, ""]:
     """−D̂, and what keeps g smooth."""
     dice = config.dice
-    loss = -_evaluate(network, batch, chosen, config)[0]
+    loss = -_evaluate(network, batch, features, chosen, config)[0]
     if dice.orthogonal_penalty is not None:
         loss += dice.orthogonal_penalty * _distance_from_orthogonal(network)
     if dice.gradient_penalty is not None:
-        loss += dice.gradient_penalty * _mean_squared_slope(network, batch)
+        loss += dice.gradient_penalty * _mean_squared_slope(network, batch, features)
     return loss
 
 
@@ -360,11 +408,12 @@ def _distance_from_orthogonal(network: Any) -> Float[Array, ""]:
     return sum((distance(weight) for weight in network.hidden_weights), jnp.zeros(()))
 
 
-def _mean_squared_slope(network: Any, batch: DiceBatch) -> Float[Array, ""]:
-    """E‖∇g‖² at the steps of the batch, with respect to the observation and to a continuous action."""
-    steps = batch.steps
-    continuous = jnp.issubdtype(steps.action.dtype, jnp.floating)
-    slopes = jax.vmap(jax.grad(network, argnums=(0, 1) if continuous else (0,)))(steps.obs, steps.action)
+def _mean_squared_slope(network: Any, batch: DiceBatch, features: InStates) -> Float[Array, ""]:
+    """E‖∇g‖² at the steps of the batch, with respect to what g reads and to a continuous action."""
+    seen, g = _reading_of_g(network, batch, features)
+    action = batch.steps.action
+    continuous = jnp.issubdtype(action.dtype, jnp.floating)
+    slopes = jax.vmap(jax.grad(g, argnums=(0, 1) if continuous else (0,)))(seen.here, action)
     return sum((jnp.mean(jnp.sum(slope**2, axis=-1)) for slope in slopes), jnp.zeros(()))
 
 

@@ -21,13 +21,14 @@ def refuse_too_many_copies(n_envs: int, seeds: int) -> None:
 
 
 def refuse_rollout_beyond_memory(
-    config: Any, seeds: int, *, observation_size: int = 1, action_size: int = 1
+    config: Any, seeds: int, *, observation_bytes: int = 4, action_size: int = 1
 ) -> None:
     """Refuse a rollout whose arrays alone exceed the machine's memory.
 
     Counted are the observations and those that follow, actions and rewards; the update takes more.
     """
-    needed = config.batch_size * seeds * (2 * observation_size + action_size + 1) * _BYTES_PER_NUMBER
+    per_step = 2 * observation_bytes + (action_size + 1) * _BYTES_PER_NUMBER
+    needed = config.batch_size * seeds * per_step
     memory = _machine_memory()
     if memory is not None and needed > memory:
         raise UserError(

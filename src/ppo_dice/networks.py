@@ -1,6 +1,6 @@
 """What maps one observation to numbers. Every leaf of every Module is an array; callers `vmap`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -8,8 +8,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt8
 
+from ppo_dice.config import Convolutions, PPOConfig
 from ppo_dice.distributions import (
     IMPOSSIBLE,
     Categorical,
@@ -18,7 +19,8 @@ from ppo_dice.distributions import (
     gaussian_noise,
     gumbel_noise,
 )
-from ppo_dice.types import ActionKind, Key, Scalar
+from ppo_dice.images import CNN, ROWS_AT_ONCE, ImageView, image_view, in_small_batches, init_cnn, split_row
+from ppo_dice.types import ActionKind, ImageKind, Key, ObservationKind, Scalar
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 HIDDEN_GAIN = float(np.sqrt(2))
@@ -58,13 +60,118 @@ class Policy(Protocol):
         """Categories of each component of an action; none where actions are continuous."""
         ...
 
-    def __call__(self, obs: Float[Array, " O"]) -> Distribution:
+    def __call__(self, obs: Shaped[Array, " V"]) -> Distribution:
         """π(·|s)."""
         ...
 
     def noise(self, key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
         """Noise for `shape` many actions, as the distribution's `sample` takes it."""
         ...
+
+
+class Encoder(eqx.Module):
+    """Observations of images and numbers → features of the images, and the numbers."""
+
+    cnns: tuple[CNN, ...]
+    size: int = eqx.field(static=True)
+    """Of the numbers."""
+
+    @property
+    def n_features(self) -> int:
+        """Length of what comes out."""
+        return sum(cnn.n_features for cnn in self.cnns) + self.size
+
+    def __call__(self, obs: UInt8[Array, "B V"]) -> Float[Array, "B F"]:
+        """The features of every row."""
+        return in_small_batches(self._reader(), obs)
+
+    def where(self, wanted: Bool[Array, " B"], obs: UInt8[Array, "B V"]) -> Float[Array, "B F"]:
+        """The features of the rows that are wanted, and zeros for most others, which cost nothing."""
+        padded = -(-len(wanted) // ROWS_AT_ONCE) * ROWS_AT_ONCE
+        order = jnp.argsort(~wanted, stable=True)
+        place = jnp.pad(order, (0, padded - len(order)), mode="edge").reshape(-1, ROWS_AT_ONCE)
+        nothing = jnp.zeros((ROWS_AT_ONCE, self.n_features), jnp.float32)
+        read = jax.vmap(self._reader())
+
+        def some(rows: Int[Array, " M"]) -> Float[Array, "M F"]:
+            return jax.lax.cond(jnp.any(wanted[rows]), lambda: read(obs[rows]), lambda: nothing)
+
+        features = jax.lax.map(some, place).reshape(padded, -1)[: len(order)]
+        return jnp.zeros_like(features).at[order].set(features)
+
+    def _reader(self) -> Callable[[UInt8[Array, " V"]], Float[Array, " F"]]:
+        readers = [cnn.ready() for cnn in self.cnns]
+
+        def read(row: UInt8[Array, " V"]) -> Float[Array, " F"]:
+            images, numbers = split_row(row, [cnn.view.size for cnn in self.cnns])
+            return jnp.concatenate([*(reader(image) for reader, image in zip(readers, images)), numbers])
+
+        return read
+
+
+def init_encoder(observation: ObservationKind, config: PPOConfig, key: Key) -> Encoder:
+    """A network for each image."""
+    keys = jax.random.split(key, len(observation.images))
+    views = image_views(observation, config)
+    cnns = (init_cnn(view, _convolutions(view.image, config), key) for view, key in zip(views, keys))
+    return Encoder(tuple(cnns), observation.size)
+
+
+def n_features(observation: ObservationKind, config: PPOConfig) -> int:
+    """What policy, value and discriminator read: features of images, and numbers."""
+    return observation.size + sum(_convolutions(image, config).features for image in observation.images)
+
+
+def image_views(observation: ObservationKind, config: PPOConfig) -> tuple[ImageView, ...]:
+    """How the networks of this config see the images of an observation."""
+    return tuple(image_view(image, _convolutions(image, config)) for image in observation.images)
+
+
+def _convolutions(image: ImageKind, config: PPOConfig) -> Convolutions:
+    return config.convolutions(image.height, image.width)
+
+
+class PixelPolicy(eqx.Module):
+    """A policy that reads features of images."""
+
+    encoder: Encoder
+    head: Policy
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Those of the head."""
+        return self.head.counts
+
+    def __call__(self, obs: UInt8[Array, " V"]) -> Distribution:
+        """π(·|s) of a single state; for many, `act_in_rows` is quicker."""
+        return self.head(self.encoder(obs[None])[0])
+
+    def noise(self, key: Key, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        """That of the head."""
+        return self.head.noise(key, shape)
+
+
+class NoEncoder(eqx.Module):
+    """Numbers are their own features."""
+
+    def __call__(self, obs: Float[Array, "B O"]) -> Float[Array, "B O"]:
+        """The rows as they are."""
+        return obs
+
+    def where(self, wanted: Bool[Array, " B"], obs: Float[Array, "B O"]) -> Float[Array, "B O"]:
+        """The rows as they are."""
+        return obs
+
+
+def encoder_and_head(policy: Policy) -> tuple[Encoder | NoEncoder, Policy]:
+    """What reads observations, and the policy that reads its features."""
+    return (policy.encoder, policy.head) if isinstance(policy, PixelPolicy) else (NoEncoder(), policy)
+
+
+def act_in_rows(policy: Policy, obs: Shaped[Array, "B V"]) -> Distribution:
+    """π(·|s) in every row."""
+    encoder, head = encoder_and_head(policy)
+    return jax.vmap(head)(encoder(obs))
 
 
 class GaussianPolicy(eqx.Module):
@@ -134,7 +241,7 @@ class ActionInDiscriminator(eqx.Module):
         return self.rest(ACTIVATIONS[self.rest.activation](first))[0]
 
     @property
-    def hidden_weights(self) -> tuple[Float[Array, "J I"], ...]:
+    def hidden_weights(self) -> tuple[Float[Array, "_ _"], ...]:
         """The matrices of the hidden layers."""
         first = jnp.concatenate([self.state.weight, self.action.weight], axis=1)
         return (first, *(layer.weight for layer in self.rest.layers[:-1]))
@@ -156,13 +263,36 @@ class ActionOutDiscriminator(eqx.Module):
         return self.body(obs)[action[0]]
 
     @property
-    def hidden_weights(self) -> tuple[Float[Array, "J I"], ...]:
+    def hidden_weights(self) -> tuple[Float[Array, "_ _"], ...]:
         """The matrices of the hidden layers."""
         return tuple(layer.weight for layer in self.body.layers[:-1])
 
     def recentred(self) -> "ActionOutDiscriminator":
         """The same with a last layer of zeros: a constant g on features that stay."""
         return replace(self, body=_with_zero_head(self.body), absorbing=jnp.zeros_like(self.absorbing))
+
+
+class PixelDiscriminator(eqx.Module):
+    """g(s, a) by a network of features of images: those of its own encoder, or the policy's."""
+
+    encoder: Encoder | None
+    head: "ActionInDiscriminator | ActionOutDiscriminator"
+
+    @property
+    def absorbing(self) -> Float[Array, ""]:
+        """g of the absorbing state."""
+        return self.head.absorbing
+
+    @property
+    def hidden_weights(self) -> tuple[Float[Array, "_ _"], ...]:
+        """The matrices of the hidden layers; a kernel is one for each filter in a row."""
+        cnns = self.encoder.cnns if self.encoder is not None else ()
+        kernels = (kernel.reshape(-1, kernel.shape[-1]).T for cnn in cnns for kernel in cnn.kernels)
+        return (*kernels, *(cnn.dense.weight for cnn in cnns), *self.head.hidden_weights)
+
+    def recentred(self) -> "PixelDiscriminator":
+        """The same with a last layer of zeros: a constant g on features that stay."""
+        return replace(self, head=self.head.recentred())
 
 
 def init_discriminator_network(

@@ -1,9 +1,13 @@
 """Running means and variances as a value: updated between iterations, frozen within one."""
 
-import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Float
+from dataclasses import replace
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from ppo_dice.images import ImageView, join_row, split_row
 from ppo_dice.types import Scalar
 
 EPSILON = 1e-8
@@ -52,16 +56,31 @@ def scale(moments: Moments, value: Float[Array, "..."], clip: Scalar) -> Float[A
 
 
 class Normalizer(eqx.Module):
-    """Standardises observations by the moments of all that the run has seen."""
+    """Standardises numbers by the moments of all that the run has seen, and cuts images into blocks."""
 
     moments: Moments
     clip: Float[Array, "..."]
+    views: tuple[ImageView, ...] = eqx.field(static=True, default=())
 
-    def __call__(self, obs: Float[Array, "*O"]) -> Float[Array, "*O"]:
+    def __call__(self, obs: Shaped[Array, " O"]) -> Shaped[Array, " V"]:
         """The observation as networks see it."""
-        return normalize(self.moments, obs, self.clip)
+        if not self.views:
+            return normalize(self.moments, obs, self.clip)
+        images, numbers = split_row(obs, [view.image.size for view in self.views])
+        cut = [view.cut(pixels) for view, pixels in zip(self.views, images)]
+        return join_row(cut, normalize(self.moments, numbers, self.clip))
+
+    def numbers(self, obs: Shaped[Array, " O"]) -> Float[Array, " N"]:
+        """Those of an observation as it comes from the environment."""
+        return split_row(obs, [view.image.size for view in self.views])[1] if self.views else obs
 
 
-def init_normalizer(shape: tuple[int, ...], clip: Scalar) -> Normalizer:
+def init_normalizer(size: int, clip: Scalar, views: tuple[ImageView, ...] = ()) -> Normalizer:
     """A normaliser that has seen nothing; with an infinite clip it is the identity until it is updated."""
-    return Normalizer(empty_moments(shape), jnp.asarray(clip, jnp.float32))
+    return Normalizer(empty_moments((size,)), jnp.asarray(clip, jnp.float32), views)
+
+
+def update_normalizer(normalizer: Normalizer, obs: Shaped[Array, "B O"]) -> Normalizer:
+    """Let the statistics take in a batch."""
+    moments = update_moments(normalizer.moments, jax.vmap(normalizer.numbers)(obs))
+    return replace(normalizer, moments=moments)

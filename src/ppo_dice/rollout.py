@@ -10,13 +10,14 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from ppo_dice.envs.contract import Environments
+from ppo_dice.envs.spaces import numbers_of
 from ppo_dice.errors import UserError
 from ppo_dice.types import Actor, Rollout
 
 Act = Callable[[Any, int], Any]
 
 
-def act(actor: Actor, obs: Float[Array, "N *O"], noise: Float[Array, "N ..."]) -> Shaped[Array, "N A"]:
+def act(actor: Actor, obs: Shaped[Array, "N O"], noise: Float[Array, "N ..."]) -> Shaped[Array, "N A"]:
     """The actions of one seed's policy in `N` environments, given the noise that decides them."""
     return jax.vmap(lambda o, n: actor(o).sample(n))(obs, noise)
 
@@ -35,7 +36,7 @@ class Episode(NamedTuple):
 class Position:
     """Where the S · N environments stand between two rollouts."""
 
-    obs: Float[np.ndarray, "SN *O"]
+    obs: Shaped[np.ndarray, "SN O"]
     episode_return: Float[np.ndarray, " SN"]
     episode_length: Shaped[np.ndarray, " SN"]
 
@@ -110,8 +111,9 @@ def collect(
     all_obs[:, n_steps] = by_seed(obs)
 
     _refuse_non_finite("a reward", reward, seeds)
-    _refuse_non_finite("an observation", all_obs, seeds)
-    _refuse_non_finite("a final observation", final_obs, seeds)
+    space = envs.spec.observation_space
+    _refuse_non_finite("an observation", numbers_of(space, all_obs), seeds)
+    _refuse_non_finite("a final observation", numbers_of(space, final_obs), seeds)
     rollout = Rollout(all_obs, final_obs, np.stack(actions, axis=1), reward, terminated, truncated, elapsed)
     new_position = Position(obs, episode_return, episode_length)
     return Collected(rollout, new_position, episodes, env_seconds, act_seconds)

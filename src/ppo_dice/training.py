@@ -13,10 +13,10 @@ import numpy as np
 
 from ppo_dice.algorithms import Algorithm
 from ppo_dice.envs.contract import Environments
-from ppo_dice.envs.spaces import category_counts, observation_size
+from ppo_dice.envs.spaces import category_counts, image_spaces, observation_size
 from ppo_dice.population import CompileClock, FusedOverSeeds, OverSeeds, stack
 from ppo_dice.rollout import Collected, Episode, Position, act, collect, start
-from ppo_dice.types import ActionKind, Actor, Metrics, Rollout, traced_config
+from ppo_dice.types import ActionKind, Actor, ImageKind, Metrics, ObservationKind, Rollout, traced_config
 
 RECENT, PAPER_RECENT = 100, 10
 """Episodes in the running mean: that of Stable-Baselines3's `rollout/ep_rew_mean`, and the paper's metric."""
@@ -77,14 +77,29 @@ def action_kind(space: Any) -> ActionKind:
     return ActionKind(counts=counts) if counts else ActionKind(size=int(np.prod(space.shape)))
 
 
+def observation_kind(space: Any) -> ObservationKind:
+    """What a network must read for an observation space."""
+    return ObservationKind(observation_size(space), tuple(map(_image_kind, image_spaces(space))))
+
+
+def _image_kind(space: Any) -> ImageKind:
+    """The channels are along the shorter one of the first and the last of three axes."""
+    highest = float(np.max(space.high))
+    first, middle, *rest = space.shape
+    last = rest[0] if rest else 1
+    if rest and first < last:
+        return ImageKind(middle, last, channels=first, channels_first=True, highest=highest)
+    return ImageKind(first, middle, channels=last, highest=highest)
+
+
 def init_population(algorithm: Algorithm, envs_spec: Any, seeds: tuple[int, ...], config: Any) -> Population:
     """Fresh states, each from its own seed alone."""
-    shape = (observation_size(envs_spec.observation_space),)
+    observation = observation_kind(envs_spec.observation_space)
     kind = action_kind(envs_spec.action_space)
 
     @jax.jit
     def init(seed: Any, config: Any) -> Any:
-        return algorithm.init(shape, kind, jax.random.key(seed), config)
+        return algorithm.init(observation, kind, jax.random.key(seed), config)
 
     traced = traced_config(config)
     return Population(seeds, stack([init(np.uint32(seed), traced) for seed in seeds]))

@@ -67,6 +67,34 @@ class ActionKind:
     counts: tuple[int, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class ImageKind:
+    """An image: its size, where its channels are, and the largest value of a pixel."""
+
+    height: int
+    width: int
+    channels: int
+    channels_first: bool = False
+    highest: float = 255.0
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.height * self.width * self.channels
+
+
+@dataclasses.dataclass(frozen=True)
+class ObservationKind:
+    """What an observation is made of: `size` real numbers and some images.
+
+    Without images it is a row of float32. With images it is a row of bytes: those of the images in turn, a
+    byte for each value, and behind them the four bytes of each number.
+    """
+
+    size: int = 0
+    images: tuple[ImageKind, ...] = ()
+
+
 class Actor(eqx.Module):
     """All that is needed to act: a policy, and the statistics by which it sees observations."""
 

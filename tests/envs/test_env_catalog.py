@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from env_probes import Counter, Noise, WithSpaces, stream
+from env_probes import Counter, Noise, stream
 from gymnasium import spaces
 
 from ppo_dice.envs import catalog, list_environments, make_envs, register_backend
@@ -104,8 +104,6 @@ def not_an_environment() -> Any:
     return 3
 
 
-pixels = WithSpaces(spaces.Box(0, 255, (84, 84, 3), np.uint8), spaces.Discrete(2))
-
 MISTAKES = [
     ("Hoper-v5", {}, "no environment 'Hoper-v5'; did you mean .*Hopper-v5"),
     ("Hopper-v9", {}, "did you mean .*Hopper-v5"),
@@ -127,10 +125,7 @@ MISTAKES = [
         {"env_kwargs": {"xml_file": "no.xml"}, "backend": "gymnasium"},
         "Hopper-v5 could not be made: .*no.xml",
     ),
-    ("Pong-v5", {}, "pixel observations are not supported yet"),
-    ("MiniGrid-Empty-5x5-v0", {}, "pixel observations are not supported yet"),
     ("TicTacToe-v1", {}, "game of several players"),
-    (pixels, {}, "pixel observations are not supported yet"),
     (Broken, {}, "Broken could not be made: the robot is not plugged in"),
     (not_an_environment, {}, "not_an_environment made int, which is not a gymnasium.Env"),
     (WrongShape, {}, r"WrongShape returned an observation of shape \(4,\), .* declares \(3,\)"),

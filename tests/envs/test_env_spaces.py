@@ -15,6 +15,8 @@ from ppo_dice.envs import (
     check_spaces,
     flatten_observation,
     flatten_observations,
+    numbers_of,
+    observation_bytes,
     observation_size,
     space_from_json,
     space_to_json,
@@ -82,6 +84,41 @@ def test_flattening_agrees_with_gymnasium(space: gymnasium.Space, seed: int) -> 
             np.testing.assert_array_equal(row, spaces.flatten(space, sample).astype(np.float32))
 
 
+images = st.builds(
+    lambda shape, dtype: spaces.Box(0, 1 if dtype == np.bool_ else 255, shape, dtype),
+    st.one_of(st.tuples(*[st.integers(1, 5)] * 2), st.tuples(*[st.integers(1, 5)] * 3)),
+    st.just(np.uint8),
+) | st.builds(lambda shape: spaces.Box(0, 1, shape, np.bool_), st.tuples(*[st.integers(1, 5)] * 3))
+
+
+@given(image=images, other=observation_spaces, more=images, seed=st.integers(0, 2**31))
+@settings(deadline=None)
+def test_images_become_bytes_and_all_else_the_bytes_of_its_numbers(
+    image: spaces.Box, other: gymnasium.Space, more: spaces.Box, seed: int
+) -> None:
+    space = spaces.Tuple([image, other, spaces.Dict(more=more)])
+    check_spaces(space, ANY_DISCRETE, "probe")
+    space.seed(seed)
+    samples = [space.sample() for _ in range(3)]
+    batch = flatten_observations(space, stack_observations(space, samples))
+    assert batch.dtype == np.uint8
+    assert batch.shape == (3, observation_bytes(space))
+    np.testing.assert_array_equal(
+        numbers_of(space, batch),
+        flatten_observations(other, stack_observations(other, [sample[1] for sample in samples])),
+    )
+    for row, sample in zip(batch, samples):
+        pixels = np.concatenate([sample[0].ravel(), sample[2]["more"].ravel()])
+        np.testing.assert_array_equal(row[: len(pixels)], pixels)
+
+
+def test_a_single_image_is_not_copied() -> None:
+    space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    frames = np.zeros((8, 4, 84, 84), np.uint8)
+    assert np.shares_memory(flatten_observations(space, frames), frames)
+    assert numbers_of(space, flatten_observations(space, frames)).size == 0
+
+
 @given(space=observation_spaces)
 @settings(deadline=None)
 def test_json_gives_the_same_space_back(space: gymnasium.Space) -> None:
@@ -135,9 +172,8 @@ def test_numbers_beyond_float32_become_infinite_without_a_warning() -> None:
 
 
 REFUSED = [
-    (spaces.Box(0, 255, (84, 84, 3), np.uint8), ANY_BOX, "pixel observations are not supported yet"),
-    (spaces.Box(0, 255, (84, 84), np.uint8), ANY_BOX, "pixel observations are not supported yet"),
-    (spaces.Box(0, 1, (4, 8, 8)), ANY_BOX, "pixel observations are not supported yet"),
+    (spaces.Box(0, 1, (4, 8, 8)), ANY_BOX, "images of float32, which are not supported: .* uint8 or bool"),
+    (spaces.Box(0, 255, (2, 8, 8, 3), np.uint8), ANY_BOX, r"observations of 4 axes, \(2, 8, 8, 3\)"),
     (spaces.Text(3), ANY_BOX, "observation space Text, which is not supported; supported are Box vectors"),
     (spaces.Tuple([spaces.Dict(a=spaces.Text(3))]), ANY_BOX, r"Text at \[0\]\['a'\]"),
     (spaces.Sequence(ANY_BOX), ANY_BOX, "observation space Sequence"),

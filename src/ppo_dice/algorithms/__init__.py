@@ -17,7 +17,7 @@ from ppo_dice.errors import UserError
 class Algorithm:
     """An algorithm as the driver sees it.
 
-    * `init(observation_shape, action_kind, key, config) -> state`; `state.model` is what is worth keeping,
+    * `init(observation_kind, action_kind, key, config) -> state`; `state.model` is what is worth keeping,
       and `state.model.actor` maps an observation to a distribution over actions;
     * `update(state, rollout, key, config) -> (state, metrics)`.
     """

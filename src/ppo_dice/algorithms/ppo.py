@@ -20,9 +20,40 @@ from ppo_dice.config import PPOConfig
 from ppo_dice.diagnostics import policy_change
 from ppo_dice.distributions import Distribution
 from ppo_dice.minibatch import epoch_minibatches
-from ppo_dice.networks import MLP, CategoricalPolicy, GaussianPolicy, Policy, StateValue, init_mlp
-from ppo_dice.normalization import Moments, Normalizer, empty_moments, init_normalizer, scale, update_moments
-from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, Rollout, Scalar, register_config
+from ppo_dice.networks import (
+    MLP,
+    CategoricalPolicy,
+    GaussianPolicy,
+    PixelPolicy,
+    Policy,
+    StateValue,
+    act_in_rows,
+    encoder_and_head,
+    image_views,
+    init_encoder,
+    init_mlp,
+    n_features,
+)
+from ppo_dice.normalization import (
+    Moments,
+    Normalizer,
+    empty_moments,
+    init_normalizer,
+    scale,
+    update_moments,
+    update_normalizer,
+)
+from ppo_dice.types import (
+    ActionKind,
+    Actor,
+    Batch,
+    Key,
+    Metrics,
+    ObservationKind,
+    Rollout,
+    Scalar,
+    register_config,
+)
 
 register_config(PPOConfig)
 
@@ -53,28 +84,33 @@ class PPOState(eqx.Module):
     kl_coef: Float[Array, ""]
 
 
-def init(observation_shape: tuple[int, ...], actions: ActionKind, key: Key, config: PPOConfig) -> PPOState:
+def init(observation: ObservationKind, actions: ActionKind, key: Key, config: PPOConfig) -> PPOState:
     """Fresh networks, an optimiser at rest and normalisers that have seen nothing."""
     policy_key, value_key = jax.random.split(key)
-    policy = init_policy(observation_shape, actions, policy_key, config)
-    value = StateValue(_mlp(observation_shape, 1, value_key, config, head_gain=1.0))
+    policy = init_policy(observation, actions, policy_key, config)
+    value = StateValue(_mlp(n_features(observation, config), 1, value_key, config, head_gain=1.0))
     clip = config.observation_clip if config.normalize_observations else jnp.inf
+    normalizer = init_normalizer(observation.size, clip, image_views(observation, config))
     return PPOState(
-        model=PPOModel(policy, value, init_normalizer(observation_shape, clip), empty_moments()),
+        model=PPOModel(policy, value, normalizer, empty_moments()),
         optimizer=_optimizer(config).init((policy, value)),
         return_so_far=jnp.zeros(config.n_envs, jnp.float32),
         kl_coef=jnp.asarray(config.kl_coef, jnp.float32),
     )
 
 
-def init_policy(
-    observation_shape: tuple[int, ...], actions: ActionKind, key: Key, config: PPOConfig
-) -> Policy:
-    """A Gaussian policy for continuous actions, a categorical one for discrete actions."""
-    body = partial(_mlp, observation_shape, key=key, config=config, head_gain=config.policy_head_gain)
+def init_policy(observation: ObservationKind, actions: ActionKind, key: Key, config: PPOConfig) -> Policy:
+    """A Gaussian policy for continuous actions, a categorical one for discrete; of the features of images."""
+    n_inputs = n_features(observation, config)
+    body = partial(_mlp, n_inputs, key=key, config=config, head_gain=config.policy_head_gain)
+    head: Policy
     if actions.counts:
-        return CategoricalPolicy(body(sum(actions.counts)), actions.counts)
-    return GaussianPolicy(body(actions.size), jnp.full(actions.size, config.log_std_init, jnp.float32))
+        head = CategoricalPolicy(body(sum(actions.counts)), actions.counts)
+    else:
+        head = GaussianPolicy(body(actions.size), jnp.full(actions.size, config.log_std_init, jnp.float32))
+    if not observation.images:
+        return head
+    return PixelPolicy(init_encoder(observation, config, jax.random.fold_in(key, 1)), head)
 
 
 def update(state: PPOState, rollout: Rollout, key: Key, config: PPOConfig) -> tuple[PPOState, Metrics]:
@@ -94,7 +130,7 @@ def update(state: PPOState, rollout: Rollout, key: Key, config: PPOConfig) -> tu
     rows = shuffled_rows(key, config).reshape(-1, config.minibatch_size)
     (state, _), history = jax.lax.scan(step, (state, jnp.asarray(True)), rows)
 
-    after = jax.vmap(state.model.policy)(batch.obs)
+    after = act_in_rows(state.model.policy, batch.obs)
     change = policy_change(behaviour, after, batch.action)
     metrics = mean_over_updates(history) | change
     metrics["train/explained_variance"] = explained_variance(value, batch.value_target)
@@ -124,10 +160,15 @@ def make_batch(
     model: PPOModel, rollout: Rollout, reward: Float[Array, "T N"], config: PPOConfig
 ) -> tuple[Batch, Distribution, Float[Array, " B"]]:
     """All that the update needs of an observed rollout, in rows; π(·|s) in every row; V(s) in every row."""
+    encoder, policy = encoder_and_head(model.policy)
+    n_rows, size = rollout.ended.size, rollout.obs.shape[-1]
+    features = encoder(rollout.obs.reshape(-1, size)).reshape(*rollout.obs.shape[:2], -1)
+    final = encoder.where(rollout.ended.reshape(-1), rollout.final_obs.reshape(-1, size))
     judge = jax.vmap(jax.vmap(model.value))
-    values = judge(rollout.obs)
+    values = judge(features)
     value = values[:-1]
-    next_value = jnp.where(rollout.ended, judge(rollout.final_obs), values[1:])
+    final_value = judge(final.reshape(*rollout.ended.shape, -1))
+    next_value = jnp.where(rollout.ended, final_value, values[1:])
 
     along_steps = jax.vmap(gae, in_axes=(1, 1, 1, 1, 1, None, None), out_axes=1)
     terminated = terminations(rollout, config)
@@ -136,8 +177,8 @@ def make_batch(
     value_target = value + (raw_advantage if config.value_target == "gae" else estimate(1.0))
     advantage = standardize(raw_advantage) if config.standardize_advantages else raw_advantage
 
-    obs, action = (x.reshape(-1, *x.shape[2:]) for x in (rollout.obs[:-1], rollout.action))
-    behaviour, log_prob = _judge_in_minibatches(model.policy, obs, action, config.n_minibatches)
+    obs, action, features = (x.reshape(n_rows, -1) for x in (rollout.obs[:-1], rollout.action, features[:-1]))
+    behaviour, log_prob = _judge_in_minibatches(policy, features, action, config.n_minibatches)
     advantage, raw_advantage, value_target, value = (
         x.reshape(-1) for x in (advantage, raw_advantage, value_target, value)
     )
@@ -157,7 +198,7 @@ def shuffled_rows(key: Key, config: PPOConfig) -> Int[Array, "E M B"]:
 
 
 def _judge_in_minibatches(
-    policy: Policy, obs: Float[Array, "B *O"], action: Shaped[Array, "B A"], n_minibatches: int
+    policy: Policy, features: Float[Array, "B F"], action: Shaped[Array, "B A"], n_minibatches: int
 ) -> tuple[Distribution, Float[Array, " B"]]:
     """π(·|s) and log π(a|s) of every row, by products of the shape that the gradient steps will use.
 
@@ -168,7 +209,7 @@ def _judge_in_minibatches(
         distribution = jax.vmap(policy)(rows[0])
         return distribution, jax.vmap(lambda one, a: one.log_prob(a))(distribution, rows[1])
 
-    split = jax.tree.map(lambda x: x.reshape(n_minibatches, -1, *x.shape[1:]), (obs, action))
+    split = jax.tree.map(lambda x: x.reshape(n_minibatches, -1, *x.shape[1:]), (features, action))
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), jax.lax.map(judge, split))
 
 
@@ -207,15 +248,17 @@ def loss(
 ) -> tuple[Float[Array, ""], Metrics]:
     """vf_coef·E(V − target)² − L_clip − ent_coef·E H(π') [+ λ·E KL(π‖π')]."""
     policy, value = networks
+    encoder, head = encoder_and_head(policy)
+    features = encoder(minibatch.obs)
     # The barrier keeps sums over rows from being compiled otherwise when there is a regulariser.
-    new = jax.lax.optimization_barrier(jax.vmap(policy)(minibatch.obs))
+    new = jax.lax.optimization_barrier(jax.vmap(head)(features))
     log_prob = jax.vmap(lambda distribution, a: distribution.log_prob(a))(new, minibatch.action)
     log_ratio = log_prob - minibatch.log_prob
     if config.surrogate == "clipped":
         gain = objectives.clipped_surrogate(log_ratio, minibatch.advantage, config.clip_range)
     else:
         gain = objectives.surrogate(log_ratio, minibatch.advantage)
-    value_loss = objectives.value_loss(jax.vmap(value)(minibatch.obs), minibatch.value_target)
+    value_loss = objectives.value_loss(jax.vmap(value)(features), minibatch.value_target)
     entropy = jnp.mean(jax.vmap(lambda distribution: distribution.entropy())(new))
     total = config.vf_coef * value_loss - gain - config.ent_coef * entropy
     metrics = {
@@ -249,9 +292,8 @@ def finish_iteration(
 ) -> PPOState:
     """Let the observation statistics take in the rollout, and move the adaptive λ (doubled or halved)."""
     if config.normalize_observations:
-        normalizer = state.model.normalizer
         obs = rollout.obs[:-1].reshape(-1, *rollout.obs.shape[2:])
-        normalizer = replace(normalizer, moments=update_moments(normalizer.moments, obs))
+        normalizer = update_normalizer(state.model.normalizer, obs)
         state = replace(state, model=replace(state.model, normalizer=normalizer))
     if config.kl_penalty == "adaptive":
         factor = jnp.where(kl_old_new > 1.5 * config.kl_target, 2.0, 1.0)
@@ -267,12 +309,6 @@ def _optimizer(config: PPOConfig) -> optax.GradientTransformation:
     return optax.chain(clip, optax.scale_by_adam(eps=config.adam_eps), optax.scale(-config.learning_rate))
 
 
-def _mlp(
-    observation_shape: tuple[int, ...], n_out: int, key: Key, config: PPOConfig, head_gain: Scalar
-) -> MLP:
-    return init_mlp(
-        (*observation_shape, *config.hidden_sizes, n_out),
-        key,
-        activation=config.activation,
-        head_gain=head_gain,
-    )
+def _mlp(n_in: int, n_out: int, key: Key, config: PPOConfig, head_gain: Scalar) -> MLP:
+    sizes = (n_in, *config.hidden_sizes, n_out)
+    return init_mlp(sizes, key, activation=config.activation, head_gain=head_gain)

@@ -22,8 +22,8 @@ from ppo_dice.config import PPODiceConfig
 from ppo_dice.diagnostics import policy_change
 from ppo_dice.discriminator import DiceBatch, DiscriminatorState, Noise, Reading
 from ppo_dice.distributions import Distribution
-from ppo_dice.networks import Policy
-from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, Rollout
+from ppo_dice.networks import Policy, act_in_rows
+from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, ObservationKind, Rollout
 
 SMALLEST_COEFFICIENT, LARGEST_COEFFICIENT = 1e-6, 1e6
 """Between these the coefficient `target` moves."""
@@ -55,13 +55,11 @@ class PPODiceState(eqx.Module):
         return PPODiceModel(self.ppo.model, self.discriminator.network)
 
 
-def init(
-    observation_shape: tuple[int, ...], actions: ActionKind, key: Key, config: PPODiceConfig
-) -> PPODiceState:
+def init(observation: ObservationKind, actions: ActionKind, key: Key, config: PPODiceConfig) -> PPODiceState:
     """PPO's state for this key, and a fresh discriminator."""
     return PPODiceState(
-        ppo=ppo.init(observation_shape, actions, key, config),
-        discriminator=dice.init_discriminator(observation_shape[0], actions, _dice_key(key), config),
+        ppo=ppo.init(observation, actions, key, config),
+        discriminator=dice.init_discriminator(observation, actions, _dice_key(key), config),
         coefficient=jnp.asarray(config.dice.target_initial, jnp.float32),
     )
 
@@ -112,7 +110,7 @@ def update(
     (state, _), history = jax.lax.scan(epoch, (state, jnp.asarray(True)), inputs)
     history = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), history)
 
-    after = jax.vmap(state.ppo.model.policy)(batch.obs)
+    after = act_in_rows(state.ppo.model.policy, batch.obs)
     change = policy_change(behaviour, after, batch.action)
     metrics = ppo.mean_over_updates(history) | change
     metrics["train/explained_variance"] = explained_variance(value, batch.value_target)

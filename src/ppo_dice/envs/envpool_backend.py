@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float32, Shaped
+from jaxtyping import Bool, Shaped
 
 from ppo_dice.envs.contract import EnvSpec, Step
 from ppo_dice.envs.gymnasium_make import refused_argument
@@ -63,7 +63,7 @@ class EnvPoolEnvironments:
         self._flatten = observation_flattener(self.spec.observation_space)
         self._convert = action_converter(self.spec.action_space)
 
-    def reset(self) -> Float32[np.ndarray, "n O"]:
+    def reset(self) -> Shaped[np.ndarray, "n O"]:
         """Start every copy on its own seed."""
         if not self._is_fresh:  # seeds are fixed when a pool is made: starting over takes a new one
             self.close()
@@ -92,8 +92,8 @@ class EnvPoolEnvironments:
         self._pool = None
 
     def _restart(
-        self, ended: Bool[np.ndarray, " n"], final_obs: Float32[np.ndarray, "n O"]
-    ) -> Float32[np.ndarray, "n O"]:
+        self, ended: Bool[np.ndarray, " n"], final_obs: Shaped[np.ndarray, "n O"]
+    ) -> Shaped[np.ndarray, "n O"]:
         copies = np.flatnonzero(ended).astype(np.int32)
         observations, info = self._pool.reset(copies)
         obs = final_obs.copy()

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from jaxtyping import Float32, Shaped
+from jaxtyping import Shaped
 
 from ppo_dice.envs.contract import EnvSpec, Step
 from ppo_dice.envs.gymnasium_make import EnvLike, make_copy
@@ -53,7 +53,7 @@ class GymnasiumEnvironments:
         self._flatten_batch = observation_flattener(self.spec.observation_space)
         self._convert = action_converter(self.spec.action_space)
 
-    def reset(self) -> Float32[np.ndarray, "n O"]:
+    def reset(self) -> Shaped[np.ndarray, "n O"]:
         """Start every copy on its own seed."""
         observations = [env.reset(seed=seed)[0] for env, seed in zip(self._envs, self._seeds)]
         self._check(observations)
@@ -84,7 +84,7 @@ class GymnasiumEnvironments:
                 env.close()
         self._envs = []
 
-    def _flatten(self, observations: list[Any]) -> Float32[np.ndarray, "n O"]:
+    def _flatten(self, observations: list[Any]) -> Shaped[np.ndarray, "n O"]:
         try:
             flat = self._flatten_batch(stack_observations(self.spec.observation_space, observations))
         except (IndexError, KeyError, TypeError, ValueError):

@@ -1,8 +1,10 @@
 """Gymnasium's spaces as plain arrays: what the networks read and what the environments are given.
 
-Observations of every supported space become one float32 vector. A policy gives float32 numbers for a Box
-and int32 category indices, counted from 0, for a product of categories: Discrete, MultiDiscrete, MultiBinary.
-Whatever does not change between steps is worked out once, in the functions that return a function.
+Observations become one float32 vector; where there are images, a row of bytes: those of the images in turn,
+a byte for each value, and then the four bytes of each number of that vector. A policy gives float32 numbers
+for a Box and int32 category indices, counted from 0, for a product of categories: Discrete, MultiDiscrete,
+MultiBinary. Whatever does not change between steps is worked out once, in the functions that
+return a function.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +20,9 @@ from ppo_dice.errors import UserError
 Space = gymnasium.Space[Any]
 Path = tuple[Any, ...]
 
-_SUPPORTED_OBSERVATIONS = "Box vectors, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
+_SUPPORTED_OBSERVATIONS = (
+    "Box vectors and images, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of these"
+)
 _SUPPORTED_ACTIONS = "Box of floats, Discrete, MultiDiscrete and MultiBinary"
 
 
@@ -26,14 +30,40 @@ def check_spaces(observation_space: Space, action_space: Space, env_id: str) -> 
     """Raise a `UserError` that names the first thing the library cannot handle."""
     for path, leaf in _leaves(observation_space):
         _check_observation_leaf(path, leaf, env_id)
-    if observation_size(observation_space) == 0:
+    if observation_size(observation_space) == 0 and not image_spaces(observation_space):
         raise UserError(f"{env_id} has an empty observation space, so there is nothing to learn from.")
     _check_action_space(action_space, env_id)
 
 
 def observation_size(space: Space) -> int:
-    """Return the length of the flattened observation."""
-    return sum(_leaf_size(leaf) for _, leaf in _leaves(space))
+    """Return how many real numbers the flattened observation has; images do not count."""
+    return sum(_leaf_size(leaf) for _, leaf in _leaves(space) if not is_image(leaf))
+
+
+def image_spaces(space: Space) -> list[spaces.Box]:
+    """Return the spaces of the images in an observation, in the order in which their bytes follow."""
+    return [leaf for _, leaf in _leaves(space) if isinstance(leaf, spaces.Box) and is_image(leaf)]
+
+
+def is_image(space: Space) -> bool:
+    """Whether these are pixels: three axes of which one is the channels, or two axes of bytes."""
+    if not isinstance(space, spaces.Box):
+        return False
+    return len(space.shape) == 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
+
+
+def observation_bytes(space: Space) -> int:
+    """Return how many bytes a flattened observation takes."""
+    return sum(int(np.prod(image.shape)) for image in image_spaces(space)) + 4 * observation_size(space)
+
+
+def numbers_of(space: Space, flat: Shaped[np.ndarray, "*B O"]) -> Float32[np.ndarray, "*B N"]:
+    """Return the real numbers of flattened observations, as a view."""
+    if flat.dtype != np.uint8:
+        return flat
+    size = observation_size(space)
+    numbers = flat[..., flat.shape[-1] - 4 * size :]
+    return numbers.view(np.float32) if size else np.empty((*flat.shape[:-1], 0), np.float32)
 
 
 def action_size(space: Space) -> int:
@@ -52,14 +82,14 @@ def category_counts(space: Space) -> tuple[int, ...]:
     return ()
 
 
-def flatten_observations(space: Space, batch: Any) -> Float32[np.ndarray, "n O"]:
+def flatten_observations(space: Space, batch: Any) -> Shaped[np.ndarray, "n O"]:
     """Flatten a batch given as one array per leaf, in the structure of the space."""
     return observation_flattener(space)(batch)
 
 
-def flatten_observation(space: Space, observation: Any) -> Float32[np.ndarray, " O"]:
+def flatten_observation(space: Space, observation: Any) -> Shaped[np.ndarray, " O"]:
     """Flatten a single observation."""
-    flat: Float32[np.ndarray, " O"] = flatten_observations(space, stack_observations(space, [observation]))[0]
+    flat: Shaped[np.ndarray, " O"] = flatten_observations(space, stack_observations(space, [observation]))[0]
     return flat
 
 
@@ -108,14 +138,40 @@ def check_observation(space: Space, observation: Any, env_id: str) -> None:
             raise UserError(f"{env_id} returned {_name(path)} = {value}, which is not in {leaf}.")
 
 
-def observation_flattener(space: Space) -> Callable[[Any], Float32[np.ndarray, "n O"]]:
+def observation_flattener(space: Space) -> Callable[[Any], Shaped[np.ndarray, "n O"]]:
     """Return the function that flattens batches of this space."""
-    parts = [(path, _leaf_flattener(leaf)) for path, leaf in _leaves(space)]
-    if len(parts) == 1 and parts[0][0] == ():
-        return parts[0][1]
+    images = [(path, _image_flattener(leaf)) for path, leaf in _leaves(space) if is_image(leaf)]
+    numbers = [(path, _leaf_flattener(leaf)) for path, leaf in _leaves(space) if not is_image(leaf)]
+    if not images:
+        return _side_by_side(numbers)
+    if not numbers:
+        return _side_by_side(images)
+    flatten_images, flatten_numbers = _side_by_side(images), _side_by_side(numbers)
 
-    def flatten(batch: Any) -> Float32[np.ndarray, "n O"]:
-        return np.concatenate([flatten_leaf(_at(batch, path)) for path, flatten_leaf in parts], axis=1)
+    def flatten(batch: Any) -> Shaped[np.ndarray, "n O"]:
+        bytes_of_numbers = np.ascontiguousarray(flatten_numbers(batch)).view(np.uint8)
+        return np.concatenate([flatten_images(batch), bytes_of_numbers], axis=1)
+
+    return flatten
+
+
+def _side_by_side(
+    parts: list[tuple[Path, Callable[[Any], Shaped[np.ndarray, "n O"]]]],
+) -> Callable[[Any], Shaped[np.ndarray, "n O"]]:
+    if len(parts) == 1:
+        path, flatten_leaf = parts[0]
+        return flatten_leaf if path == () else lambda batch: flatten_leaf(_at(batch, path))
+    return lambda batch: np.concatenate(
+        [flatten_leaf(_at(batch, path)) for path, flatten_leaf in parts], axis=1
+    )
+
+
+def _image_flattener(space: Space) -> Callable[[Any], Shaped[np.ndarray, "n O"]]:
+    size = int(np.prod(space.shape or ()))
+
+    def flatten(batch: Any) -> Shaped[np.ndarray, "n O"]:
+        pixels = np.asarray(batch).reshape(-1, size)
+        return pixels if pixels.dtype == np.uint8 else pixels.astype(np.uint8)
 
     return flatten
 
@@ -216,12 +272,15 @@ def _check_observation_leaf(path: Path, space: Space, env_id: str) -> None:
             f"{env_id} has the observation space {type(space).__name__}{where}, which is not supported; "
             f"supported are {_SUPPORTED_OBSERVATIONS}."
         )
-    if isinstance(space, spaces.Box) and (
-        len(space.shape) >= 3 or (len(space.shape) == 2 and space.dtype == np.uint8)
-    ):
+    if isinstance(space, spaces.Box) and len(space.shape) > 3:
         raise UserError(
-            f"{env_id} has image-like observations of shape {space.shape}: "
-            "pixel observations are not supported yet; use a task whose observations are vectors."
+            f"{env_id} has observations of {len(space.shape)} axes, {space.shape}; an image has three: "
+            "height, width and channels. Stack frames along the channels."
+        )
+    if is_image(space) and space.dtype not in (np.uint8, np.bool_):
+        raise UserError(
+            f"{env_id} has images of {space.dtype}, which are not supported: pixels must be uint8 or bool. "
+            "Wrap the environment in one that returns them so, or in gymnasium.wrappers.FlattenObservation."
         )
 
 

@@ -22,7 +22,7 @@ import cloudpickle
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import load_env_creator
-from jaxtyping import Float32, Shaped
+from jaxtyping import Shaped
 
 from ppo_dice.envs.contract import EnvSpec, Step
 from ppo_dice.envs.gymnasium_make import EnvLike
@@ -79,7 +79,7 @@ class WorkerEnvironments:
         self._processes.extend(_start() for _ in orders)
         self.spec = self._exchange(orders)[0]
 
-    def reset(self) -> Float32[np.ndarray, "n O"]:
+    def reset(self) -> Shaped[np.ndarray, "n O"]:
         """Start every copy on its own seed."""
         return np.concatenate(self._exchange([pickle.dumps(("reset", None))] * len(self._parts)))
 

@@ -19,7 +19,7 @@ from ppo_dice.tabular.linear_gaussian import LinearGaussian
 from ppo_dice.theory.estimators import as_lists
 from ppo_dice.theory.pairs import OLD, SYSTEM, gaussian_pair
 from ppo_dice.training import init_population, train
-from ppo_dice.types import ActionKind, Key, Rollout, traced_config
+from ppo_dice.types import ActionKind, Key, ObservationKind, Rollout, traced_config
 
 DISTANCES = (0.003, 0.01, 0.03, 0.1, 0.3)
 SYSTEMS: Mapping[str, LinearGaussian] = {
@@ -74,7 +74,7 @@ def fit_rollout(rollout: Rollout, new: Any, old: Any, key: Key, config: PPODiceC
     keys = iter(jax.random.split(key, 5))
     behaviour = jax.vmap(theirs)(rollout.obs[:-1].reshape(size, -1))
     batch = dice.make_dice_batch(rollout, theirs, behaviour, next(keys), config)
-    state = dice.init_discriminator(1, ActionKind(size=1), next(keys), config)
+    state = dice.init_discriminator(ObservationKind(1), ActionKind(size=1), next(keys), config)
     rows = shuffled_rows(next(keys), config).reshape(-1, config.minibatch_size)
     noise = dice.draw_noise(ours, next(keys), rows.shape, config)
 
