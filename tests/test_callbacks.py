@@ -92,10 +92,10 @@ def test_evaluations_are_recorded_when_they_are_due(evaluated):
         assert of["time/eval_seconds"] > 0
     assert {row["seed"]: row["returns"] for row in raw[2:]} == agent.evaluate(3, env_seed=1).returns
 
-    events = EventAccumulator(str(folder / "tensorboard" / "seed_1"))
+    events = EventAccumulator(str(folder / "tensorboard" / "seed_0"))
     events.Reload()
     written = [(event.step, event.value) for event in events.Scalars("eval/mean_reward")]
-    expected = [(row["env_steps"], row["eval/mean_reward"]) for row in metrics if row["seed"] == 1]
+    expected = [(row["env_steps"], row["eval/mean_reward"]) for row in metrics if row["seed"] == 0]
     np.testing.assert_allclose(written, expected, rtol=1e-6)
     assert events.Images("learning_curve")[0].step == 256
 

@@ -363,10 +363,10 @@ class Agent:
                                 folder.record(training.recorded, training.evaluation, self.save)
                     display.show(training.recorded)
                     raise_lost_interrupt()
-                    if training.stop_reason:
+                    if training.stop_reason is not None:
                         break
         except BaseException as error:
-            training.stop("interrupted" if isinstance(error, KeyboardInterrupt) else repr(error))
+            training.stop_reason = "interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
             raise
         finally:
             self.stop_reason = training.stop_reason
@@ -383,25 +383,18 @@ class Agent:
         complete: bool,
     ) -> None:
         """Callbacks, environments, files and sinks, in this order; none is left out where another raises."""
-        with (
-            interrupts_wait() as may_be_interrupted,
-            ExitStack() as ending,
-        ):  # what is put on it last, is first
-
-            def end_sinks(folder: RunFolder) -> None:
+        stopped = training.stop_reason
+        try:
+            with interrupts_wait() as may_be_interrupted, ExitStack() as ending:  # last in, first out
+                if folder and folder.begun:
+                    finish = partial(folder.finish, complete=complete, stopped=stopped)
+                    ending.callback(finish, self.save, self.final_return)
+                ending.callback(envs.close)
                 with may_be_interrupted():
-                    folder.end_sinks()
-
+                    callbacks.end(training)
+        finally:
             if folder:
-                ending.callback(end_sinks, folder)
-            if folder and folder.begun:
-                stopped = training.stop_reason
-                ending.callback(
-                    folder.finish, self.save, self.final_return, complete=complete, stopped=stopped
-                )
-            ending.callback(envs.close)
-            with may_be_interrupted():
-                callbacks.end(training)
+                folder.end_sinks()  # Ctrl-C may cut it short: it may need a network
 
     def _note(self, iteration: Iteration) -> None:
         self._set_population(iteration.population)
