@@ -282,14 +282,14 @@ class Scripted(Callback):
             StopTrainingOnNoModelImprovement(1),
             [[3, 1, 1, 1, 9], [1, 2, 2, 2, 9]],
             4,
-            "no seed has improved in its last 2 evaluations",
+            "no seed has improved for 2 evaluations",
         ),
         (StopTrainingOnNoModelImprovement(1), [[3, 1, 1, 1], [1, 2, 3, 4]], 4, None),
         (
             StopTrainingOnNoModelImprovement(0, min_evals=3),
             [[3, 1, 1, 1, 9]],
             4,
-            "no seed has improved in its last 1 evaluations",
+            "no seed has improved for 1 evaluation",
         ),
     ],
 )

@@ -37,24 +37,34 @@ def test_an_interrupt_comes_at_the_end_of_the_block():
 
 def test_within_the_block_there_can_be_one_that_an_interrupt_reaches():
     done = []
-    with pytest.raises(KeyboardInterrupt), interrupts_wait() as may_be_interrupted:
-        try:
-            with may_be_interrupted():
-                signal.raise_signal(signal.SIGINT)
-                done.append("what may take long")
-        finally:
-            done.append("what belongs together")
+
+    def interrupted():
+        with interrupts_wait() as may_be_interrupted:
+            try:
+                with may_be_interrupted():
+                    signal.raise_signal(signal.SIGINT)
+                    done.append("what may take long")
+            finally:
+                done.append("what belongs together")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert done == ["what belongs together"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_interrupt_that_waited_comes_before_what_may_be_interrupted():
     done = []
-    with pytest.raises(KeyboardInterrupt), interrupts_wait() as may_be_interrupted:
-        signal.raise_signal(signal.SIGINT)
-        done.append("what belongs together")
-        with may_be_interrupted():
-            done.append("what may take long")
+
+    def interrupted():
+        with interrupts_wait() as may_be_interrupted:
+            signal.raise_signal(signal.SIGINT)
+            done.append("what belongs together")
+            with may_be_interrupted():
+                done.append("what may take long")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert done == ["what belongs together"]
 
 

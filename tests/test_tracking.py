@@ -5,6 +5,7 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,17 @@ def wandb_records(path):
             whole = b""
 
 
+def finished_records(path):
+    """All of them: a process of W&B's own writes the file, and may write still."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        records = list(wandb_records(path))
+        if any(record.HasField("exit") for record in records):
+            return records
+        time.sleep(0.05)
+    return pytest.fail("W&B has not finished its file")
+
+
 def values(items):
     return {item.key or item.nested_key[0]: json.loads(item.value_json) for item in items}
 
@@ -54,7 +66,7 @@ def test_wandb_has_the_scalars_the_config_and_the_picture(tmp_path, monkeypatch)
     cartpole(seed=3, seeds=2).learn(128, out=tmp_path / "run", track=WandB(mode="offline", tags=["mine"]))
     found = {}
     for path in (tmp_path / "run" / "wandb").glob("offline-run-*/*.wandb"):
-        records = list(wandb_records(path))
+        records = finished_records(path)
         (run,) = (record.run for record in records if record.WhichOneof("record_type") == "run")
         history = [values(record.history.item) for record in records if record.HasField("history")]
         summary = {}

@@ -3,6 +3,7 @@
 Seeds of a population are trained side by side, so the run goes on until every one of them is done.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from ppo_dice.callbacks.contract import Callback, Training
@@ -10,8 +11,31 @@ from ppo_dice.config import check_types, require
 from ppo_dice.errors import UserError
 
 
+class StopByEvaluations(Callback, ABC):
+    """Ends a run by the mean returns of its evaluations."""
+
+    @abstractmethod
+    def reason(self, histories: list[list[float]]) -> str | None:
+        """Why the run should end, given the mean returns of every seed, of all evaluations so far."""
+
+    def on_training_start(self, training: Training) -> None:
+        """Ask for evaluations."""
+        if not training.evaluates:
+            raise UserError(
+                f"{type(self).__name__} looks at evaluations; put an EvalCallback before it in the list."
+            )
+
+    def on_iteration(self, training: Training) -> None:
+        """Look at the evaluations where there is a new one."""
+        if training.evaluation is None:
+            return
+        means = [evaluation.mean_by_seed for evaluation in training.evaluations.values()]
+        if reason := self.reason([[mean[seed] for mean in means] for seed in training.seeds]):
+            training.stop(reason)
+
+
 @dataclass
-class StopTrainingOnRewardThreshold(Callback):
+class StopTrainingOnRewardThreshold(StopByEvaluations):
     """Ends the run once every seed has reached a mean evaluation return, each in whichever evaluation."""
 
     reward_threshold: float
@@ -19,28 +43,18 @@ class StopTrainingOnRewardThreshold(Callback):
 
     def __post_init__(self) -> None:
         check_types(self)
-        require(
-            self.reward_threshold == self.reward_threshold,
-            "reward_threshold",
-            "a number",
-            self.reward_threshold,
-        )
+        is_number = self.reward_threshold == self.reward_threshold
+        require(is_number, "reward_threshold", "a number", self.reward_threshold)
 
-    def on_training_start(self, training: Training) -> None:
-        """Ask for evaluations."""
-        _require_evaluations(training, self)
-
-    def on_iteration(self, training: Training) -> None:
+    def reason(self, histories: list[list[float]]) -> str | None:
         """Compare the best evaluation of every seed."""
-        if training.evaluation is None:
-            return
-        means = [evaluation.mean_by_seed for evaluation in training.evaluations.values()]
-        if all(max(mean[seed] for mean in means) >= self.reward_threshold for seed in training.seeds):
-            training.stop(f"every seed has reached a mean evaluation return of {self.reward_threshold:g}")
+        if min(map(max, histories)) < self.reward_threshold:
+            return None
+        return f"every seed has reached a mean evaluation return of {self.reward_threshold:g}"
 
 
 @dataclass
-class StopTrainingOnNoModelImprovement(Callback):
+class StopTrainingOnNoModelImprovement(StopByEvaluations):
     """Ends the run once no seed has got better for more than so many evaluations in a row."""
 
     max_no_improvement_evals: int
@@ -53,27 +67,13 @@ class StopTrainingOnNoModelImprovement(Callback):
         for name in ("max_no_improvement_evals", "min_evals"):
             require(getattr(self, name) >= 0, name, "at least 0", getattr(self, name))
 
-    def on_training_start(self, training: Training) -> None:
-        """Ask for evaluations."""
-        _require_evaluations(training, self)
-
-    def on_iteration(self, training: Training) -> None:
+    def reason(self, histories: list[list[float]]) -> str | None:
         """Count how long ago every seed was at its best."""
-        if training.evaluation is None:
-            return
-        means = [evaluation.mean_by_seed for evaluation in training.evaluations.values()]
-        waiting = min(_since_best([mean[seed] for mean in means], self.min_evals) for seed in training.seeds)
-        if waiting > self.max_no_improvement_evals:
-            training.stop(f"no seed has improved in its last {waiting} evaluations")
+        waiting = min(map(self._since_best, histories))
+        if waiting <= self.max_no_improvement_evals:
+            return None
+        return f"no seed has improved for {waiting} evaluation{'' if waiting == 1 else 's'}"
 
-
-def _since_best(values: list[float], min_evals: int) -> int:
-    """Values after the first greatest one, those up to `min_evals` not counted."""
-    return min(len(values) - 1 - values.index(max(values)), max(len(values) - min_evals, 0))
-
-
-def _require_evaluations(training: Training, callback: Callback) -> None:
-    if not training.evaluates:
-        raise UserError(
-            f"{type(callback).__name__} looks at evaluations; put an EvalCallback before it in the list."
-        )
+    def _since_best(self, history: list[float]) -> int:
+        since = len(history) - 1 - history.index(max(history))
+        return min(since, max(len(history) - self.min_evals, 0))
