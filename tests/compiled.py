@@ -7,6 +7,7 @@ import jax
 
 def forget() -> None:
     """Let go of everything compiled so far in this process."""
-    if "ppo_dice.training" in sys.modules:  # not imported here: the checks of types must see it first
-        sys.modules["ppo_dice.training"]._stages.cache_clear()
+    for module, kept in (("training", "_stages"), ("evaluation", "_choose_actions")):
+        if f"ppo_dice.{module}" in sys.modules:  # not imported here: the checks of types must see it first
+            getattr(sys.modules[f"ppo_dice.{module}"], kept).cache_clear()
     jax.clear_caches()

@@ -13,7 +13,7 @@ import ppo_dice
 from ppo_dice import PPO, Agent, DiceConfig, PPODice, load
 from ppo_dice.checkpoint import save_arrays
 from ppo_dice.errors import UserError
-from ppo_dice.evaluation import Evaluation, copies_per_seed
+from ppo_dice.evaluation import Evaluation
 
 TINY = {"n_steps": 32, "n_minibatches": 2, "n_epochs": 1, "hidden_sizes": (8,)}
 
@@ -154,9 +154,6 @@ def test_evaluation_statistics_are_over_seeds():
     assert result.mean == 3
     assert result.standard_error == pytest.approx(1.0)  # SD √2 over √2
     assert Evaluation(True, {0: [1.0]}, {0: [1]}).standard_error is None
-    assert copies_per_seed(20, 10) == 6
-    assert copies_per_seed(3, 1) == 3
-    assert copies_per_seed(5, 1000) == 1
 
 
 def test_evaluation_runs_as_many_episodes_as_asked_of_every_seed():

@@ -35,6 +35,39 @@ def test_an_interrupt_comes_at_the_end_of_the_block():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_within_the_block_there_can_be_one_that_an_interrupt_reaches():
+    done = []
+
+    def interrupted():
+        with interrupts_wait() as may_be_interrupted:
+            try:
+                with may_be_interrupted():
+                    signal.raise_signal(signal.SIGINT)
+                    done.append("what may take long")
+            finally:
+                done.append("what belongs together")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == ["what belongs together"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_that_waited_comes_before_what_may_be_interrupted():
+    done = []
+
+    def interrupted():
+        with interrupts_wait() as may_be_interrupted:
+            signal.raise_signal(signal.SIGINT)
+            done.append("what belongs together")
+            with may_be_interrupted():
+                done.append("what may take long")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == ["what belongs together"]
+
+
 def test_an_error_is_not_hidden_and_the_handler_comes_back():
     with pytest.raises(ZeroDivisionError), interrupts_wait():
         raise ZeroDivisionError

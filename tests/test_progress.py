@@ -17,6 +17,13 @@ def iteration(env_steps, *returns):
     return Iteration(Population(tuple(range(len(returns))), None, 1), env_steps, 100, metrics, [])
 
 
+def evaluated(env_steps, *returns):
+    shown = iteration(env_steps, *[1.0] * len(returns))
+    for metrics, value in zip(shown.metrics, returns):
+        metrics["eval/mean_reward"] = value
+    return shown
+
+
 def test_lines_give_return_speed_and_time_left(capsys, monkeypatch):
     clock = iter([0.0, 20.0, 21.0, 31.0, 32.0])  # created; first iteration compiles for 20 s
     monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
@@ -29,6 +36,18 @@ def test_lines_give_return_speed_and_time_left(capsys, monkeypatch):
     assert first == "step 100 of 1,000   return –   1,234 steps/s"
     assert second == "step 600 of 1,000   return 1.5   1,234 steps/s   9 s left"  # 500 steps took 11 s
     assert last.startswith("step 1,000 of 1,000   return 3.0")
+
+
+def test_an_evaluation_is_shown_until_the_next(capsys, monkeypatch):
+    clock = iter([0.0, 20.0, 21.0, 31.0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    with progress_display(1000, enabled=True) as display:
+        display.show(iteration(100, 1.0, 1.0))
+        display.show(evaluated(200, 20.0, 30.0))  # no line is due, but the next one tells
+        display.show(iteration(600, 1.0, 2.0))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "step 100 of 1,000   return 1.0   1,234 steps/s"
+    assert second.startswith("step 600 of 1,000   return 1.5   evaluation 25.0   1,234 steps/s")
 
 
 class Terminal(io.StringIO):
@@ -48,8 +67,10 @@ def test_a_terminal_gets_a_bar(monkeypatch):
     terminal = terminal_of(160, monkeypatch)
     with progress_display(1000, enabled=True) as display:
         display.show(iteration(500, 7.25))
+        assert "evaluation" not in terminal.getvalue()
+        display.show(evaluated(600, 8.5))
     text = terminal.getvalue()
-    for part in ("training", "500/1000", "return 7.2", "1,234 steps/s", "left"):
+    for part in ("training", "600/1000", "return 1.0 evaluation 8.5", "1,234 steps/s", "left"):
         assert part in text
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -13,6 +14,7 @@ import jax
 import numpy as np
 
 from ppo_dice.algorithms import config_class, get_algorithm
+from ppo_dice.callbacks import CallbackLike, Callbacks, Training
 from ppo_dice.checkpoint import load_arrays, read_description, save_arrays
 from ppo_dice.config import RunConfig
 from ppo_dice.envs import (
@@ -28,13 +30,14 @@ from ppo_dice.envs import (
 from ppo_dice.envs.seeding import Purpose
 from ppo_dice.envs.spaces import action_size, observation_bytes, stack_observations, unstack_actions
 from ppo_dice.errors import UserError
-from ppo_dice.evaluation import Evaluation, copies_per_seed, evaluate
+from ppo_dice.evaluation import MAX_COPIES, Evaluation, evaluate, groups_of_seeds, together
 from ppo_dice.interrupts import interrupts_kept, interrupts_wait
 from ppo_dice.limits import refuse_rollout_beyond_memory, refuse_too_many_copies
 from ppo_dice.population import stack, unstack
 from ppo_dice.presets import preset as make_preset
 from ppo_dice.progress import progress_display
 from ppo_dice.run_folder import MODEL_FILE, RunFolder
+from ppo_dice.tracking import Sink, chosen_sinks
 from ppo_dice.training import Iteration, Population, init_population, n_iterations_for, train
 from ppo_dice.types import Actor
 
@@ -95,19 +98,30 @@ class Agent:
         return self.population.seeds
 
     def learn(
-        self: AnyAgent, total_timesteps: int, *, progress_bar: bool = False, out: str | Path | None = None
+        self: AnyAgent,
+        total_timesteps: int,
+        callback: CallbackLike | Sequence[CallbackLike] | None = None,
+        *,
+        progress_bar: bool = False,
+        out: str | Path | None = None,
+        track: bool | Sink | Sequence[Sink] = False,
     ) -> AnyAgent:
         """Train every seed for `total_timesteps` steps, rounded up to whole iterations.
 
-        With `out`, the run is recorded in that folder. Called again, training goes on from where it stands,
-        with new episodes and the learning-rate schedule from its start. Ctrl-C leaves everything usable.
+        Callbacks are called after every iteration and may end the run; `stop_reason` says why. With `out`,
+        the run is recorded in that folder, and `track` shows it elsewhere too: in Weights & Biases (True), or
+        in sinks of one's own. Called again, training goes on from where it stands, with new episodes and the
+        learning-rate schedule from its start. Ctrl-C leaves everything usable.
         """
         run = dataclasses.replace(self.run, total_timesteps=total_timesteps)
-        folder = None if out is None else RunFolder(Path(out))
+        callbacks, sinks = Callbacks(callback), chosen_sinks(track)
+        if sinks and out is None:
+            raise UserError("A run that is tracked is recorded in a folder too; name it with out=….")
+        folder = None if out is None else RunFolder(Path(out), sinks)
         envs = self._next_envs or self._make_envs(self.config.n_envs, segment=self._segment)
         self._next_envs, self._segment = None, self._segment + 1
         self.spec = envs.spec  # what is loaded may be trained on by another backend
-        self._train(envs, run, folder, progress_bar)
+        self._train(envs, run, folder, callbacks, progress_bar)
         return self
 
     def predict(
@@ -140,21 +154,44 @@ class Agent:
         return (unstack_actions(self.spec.action_space, env_action)[0] if single else env_action), state
 
     def evaluate(
-        self, episodes: int = 10, *, deterministic: bool = True, seed: int | None = None, env_seed: int = 0
+        self,
+        episodes: int = 10,
+        *,
+        deterministic: bool = True,
+        seed: int | None = None,
+        env_seed: int = 0,
+        env: Any = None,
     ) -> Evaluation:
-        """Run complete episodes of every seed (or of one) with frozen statistics."""
+        """Run complete episodes of every seed (or of one) with frozen statistics, in `env` if it is given."""
         if episodes < 1:
             raise UserError(f"episodes must be at least 1, but is {episodes}.")
         seeds = self.seeds if seed is None else (self.seeds[self._member(seed)],)
-        actors = stack([self._actors[self._member(one)] for one in seeds])
-        copies = 1 if isinstance(self.env, gymnasium.Env) else copies_per_seed(episodes, len(seeds))
-        if isinstance(self.env, gymnasium.Env) and len(seeds) > 1:
+        is_object = isinstance(self.env if env is None else env, gymnasium.Env)
+        copies = 1 if is_object else min(episodes, MAX_COPIES)
+        if is_object and len(seeds) > 1:
             raise UserError("One environment object can evaluate one seed at a time; name it with seed=….")
-        envs = self._make_envs(copies, segment=env_seed, purpose="evaluate", seeds=seeds)
-        try:
-            return evaluate(actors, seeds, envs, episodes, deterministic=deterministic)
-        finally:
-            envs.close()
+
+        def evaluate_some(seeds: tuple[int, ...]) -> Evaluation:
+            actors = stack([self._actors[self._member(one)] for one in seeds])
+            envs = self._make_envs(copies, segment=env_seed, purpose="evaluate", seeds=seeds, env=env)
+            try:
+                return evaluate(actors, seeds, envs, episodes, deterministic=deterministic)
+            finally:
+                envs.close()
+
+        return together(evaluate_some(some) for some in groups_of_seeds(seeds, copies))
+
+    def check_evaluation(self, env: Any = None) -> None:
+        """Refuse an environment in which the agent cannot be evaluated while it is trained."""
+        if env is None and isinstance(self.env, gymnasium.Env):
+            raise UserError(
+                "The one environment object is used for training; evaluation needs another: eval_env=…."
+            )
+        if isinstance(env, gymnasium.Env) and len(self.seeds) > 1:
+            raise UserError(
+                "One environment object can evaluate one seed; give a callable that makes environments."
+            )
+        self._make_envs(1, segment=0, purpose="evaluate", seeds=self.seeds[:1], env=env).close()
 
     def save(self, path: str | Path) -> Path:
         """Write networks and normalisation statistics of every seed to one file, without any pickle."""
@@ -210,6 +247,7 @@ class Agent:
         self._algorithm = get_algorithm(self.algorithm)
         self._predictions = 0
         self.final_return: dict[int, float] = {}
+        self.stop_reason: str | None = None
         self._set_population(init_population(self._algorithm, self.spec, seeds, self.config))
 
     def _restore(
@@ -259,8 +297,11 @@ class Agent:
         segment: int,
         purpose: Purpose = "train",
         seeds: Sequence[int] | None = None,
+        env: Any = None,
     ) -> Environments:
-        if self.env is None:
+        """Copies of the agent's environment, or of another one with the same spaces."""
+        env, env_kwargs = (self.env, self.env_kwargs) if env is None else (env, {})
+        if env is None:
             raise UserError(
                 f"This model was trained on {self.spec.id}, which has no id to make it from; "
                 "pass it to load as env=…."
@@ -271,10 +312,10 @@ class Agent:
             for env_seed in environment_seeds(seed, copies, segment=segment, purpose=purpose)
         ]
         envs = make_envs(
-            self.env,
+            env,
             env_seeds,
             backend=self.run.backend,
-            env_kwargs=self.env_kwargs,
+            env_kwargs=env_kwargs,
             workers=self.run.workers,
         )
         spec = getattr(self, "spec", envs.spec)
@@ -288,32 +329,72 @@ class Agent:
         return envs
 
     def _train(
-        self, envs: Environments, run: RunConfig, folder: RunFolder | None, progress_bar: bool
+        self,
+        envs: Environments,
+        run: RunConfig,
+        folder: RunFolder | None,
+        callbacks: Callbacks,
+        progress_bar: bool,
     ) -> None:
-        """Train and record; a folder that is begun is finished too, whatever happens."""
+        """Train, record and call back; a folder that is begun is finished too, whatever happens."""
         total = run.total_timesteps
         last_iteration = self.population.iteration + n_iterations_for(total, self.config)
-        display = progress_display(last_iteration * self.config.batch_size, enabled=progress_bar)
-        begun: RunFolder | None = None
+        last_step = last_iteration * self.config.batch_size
+        display = progress_display(last_step, enabled=progress_bar)
+        training = Training(self, last_step, folder)
         try:
-            with interrupts_wait():
+            callbacks.start(training)
+            with interrupts_wait() as may_be_interrupted:
                 if folder:
-                    folder.begin(self.description(), dataclasses.asdict(run))
-                    begun = folder
+                    description = self.description() | {"callbacks": callbacks.names}
+                    with may_be_interrupted():
+                        folder.begin_sinks(description, dataclasses.asdict(run))
+                    folder.begin(description, dataclasses.asdict(run))
             with interrupts_kept() as raise_lost_interrupt, display:
                 for iteration in train(self._algorithm, envs, self.population, self.config, total):
-                    with interrupts_wait():  # the agent and the folder tell the same story
+                    with interrupts_wait() as may_be_interrupted:  # agent and folder tell the same story
                         self._note(iteration)
-                        if begun:
-                            begun.record(iteration, self.save)
-                    display.show(iteration)
+                        training.advance(iteration)
+                        try:
+                            with may_be_interrupted():
+                                callbacks.call(training)
+                        finally:
+                            if folder:
+                                folder.record(training.recorded, training.evaluation, self.save)
+                    display.show(training.recorded)
                     raise_lost_interrupt()
+                    if training.stop_reason is not None:
+                        break
+        except BaseException as error:
+            training.stop_reason = "interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
+            raise
         finally:
-            with interrupts_wait():
-                envs.close()
-                if begun:
-                    complete = self.population.iteration == last_iteration
-                    begun.finish(self.save, self.final_return, complete=complete)
+            self.stop_reason = training.stop_reason
+            complete = self.population.iteration == last_iteration
+            self._end(envs, training, folder, callbacks, complete=complete)
+
+    def _end(
+        self,
+        envs: Environments,
+        training: Training,
+        folder: RunFolder | None,
+        callbacks: Callbacks,
+        *,
+        complete: bool,
+    ) -> None:
+        """Callbacks, environments, files and sinks, in this order; none is left out where another raises."""
+        stopped = training.stop_reason
+        try:
+            with interrupts_wait() as may_be_interrupted, ExitStack() as ending:  # last in, first out
+                if folder and folder.begun:
+                    finish = partial(folder.finish, complete=complete, stopped=stopped)
+                    ending.callback(finish, self.save, self.final_return)
+                ending.callback(envs.close)
+                with may_be_interrupted():
+                    callbacks.end(training)
+        finally:
+            if folder:
+                folder.end_sinks()  # Ctrl-C may cut it short: it may need a network
 
     def _note(self, iteration: Iteration) -> None:
         self._set_population(iteration.population)

@@ -20,6 +20,7 @@ from ppo_dice.config import RunConfig
 from ppo_dice.errors import UserError
 from ppo_dice.interrupts import INTERRUPTED, interrupts_wait
 from ppo_dice.presets import preset, preset_names
+from ppo_dice.watch_options import WatchOptions, watching_callbacks
 
 DEFAULT_ALGORITHM = "ppo-dice"
 
@@ -34,6 +35,7 @@ class TrainOptions(Generic[Config]):
     """Id of the environment, e.g. Hopper-v5 or my_package.my_envs:MyEnv-v0; it comes first."""
     run: Annotated[RunConfig, tyro.conf.arg(name="")]
     config: Annotated[Config, tyro.conf.arg(name="")]
+    watch: Annotated[WatchOptions, tyro.conf.arg(name="")]
     algo: str = DEFAULT_ALGORITHM
     """Algorithm: ppo-dice or ppo."""
     preset: str = "default"
@@ -115,8 +117,10 @@ def _train(arguments: list[str]) -> int:
     prepare_jax()
     from ppo_dice.agent import AGENTS
     from ppo_dice.run_folder import CURVE_FILE, RunFolder
+    from ppo_dice.tracking import chosen_sinks
     from ppo_dice.training import NonFiniteError
 
+    sinks = chosen_sinks(options.watch.track)
     RunFolder(out)  # refuses a folder that cannot be used, before any work starts
     if options.algo not in AGENTS:
         raise UserError(f"The command line cannot train {options.algo!r}; it has no agent class.")
@@ -131,16 +135,22 @@ def _train(arguments: list[str]) -> int:
         env_kwargs=env_kwargs,
     )
     print(f"{options.algo} on {agent.spec.id} ({agent.spec.engine}), seeds {_span(agent.seeds)} → {out}")
+    evaluation, callbacks = watching_callbacks(options.watch)
     status, began = 0, time.perf_counter()
     try:
-        agent.learn(run_config.total_timesteps, progress_bar=True, out=out)
+        agent.learn(run_config.total_timesteps, callbacks, progress_bar=True, out=out, track=sinks)
     except KeyboardInterrupt:
         print("interrupted; everything up to the last whole iteration is saved", file=sys.stderr)
         status = INTERRUPTED
     except NonFiniteError as error:
         print(f"error: {error} The last good model is saved in {out}.", file=sys.stderr)
         status = 1
+    else:
+        if agent.stop_reason:
+            print(f"stopped: {agent.stop_reason}")
     _print_result(agent, time.perf_counter() - began)
+    if evaluation and evaluation.best.model is not None:
+        _print_best(evaluation.best, out)
     print(f"model, metrics and picture: {out} ({CURVE_FILE})")
     return status
 
@@ -155,7 +165,7 @@ def parse_train(arguments: list[str]) -> TrainOptions[Any]:
     name = _peek(arguments, "--preset", "default")
     cls = config_class(algo)
     default: TrainOptions[Any] = TrainOptions(
-        env=env or "", run=RunConfig(), config=preset(algo, env or "", name)
+        env=env or "", run=RunConfig(), config=preset(algo, env or "", name), watch=WatchOptions()
     )
     return tyro.cli(
         TrainOptions[cls],  # type: ignore[valid-type]
@@ -287,6 +297,15 @@ def _print_result(agent: Any, seconds: float) -> None:
     if returns:
         values = list(returns.values())
         print(f"mean over seeds: {_mean_text(sum(values) / len(values), standard_error(values))}")
+
+
+def _print_best(best: Any, out: Path) -> None:
+    from ppo_dice.evaluation import standard_error
+    from ppo_dice.run_folder import BEST_MODEL_FILE
+
+    values = list(best.mean_by_seed.values())
+    mean = _mean_text(sum(values) / len(values), standard_error(values))
+    print(f"best evaluation of every seed, mean over seeds: {mean}; its models: {out / BEST_MODEL_FILE}")
 
 
 def _mean_text(mean: float, error: float | None) -> str:

@@ -1,5 +1,7 @@
 """Returns of fixed policies, with frozen statistics."""
 
+import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -48,9 +50,22 @@ def standard_error(values: list[float]) -> float | None:
     return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
-def copies_per_seed(episodes: int, seeds: int, limit: int = MAX_COPIES) -> int:
-    """How many copies of the environment to evaluate each seed in."""
-    return max(1, min(episodes, limit // seeds))
+def together(evaluations: Iterable[Evaluation]) -> Evaluation:
+    """Evaluations of some seeds each as one of all of them."""
+    parts = list(evaluations)
+    returns = {seed: values for part in parts for seed, values in part.returns.items()}
+    lengths = {seed: values for part in parts for seed, values in part.lengths.items()}
+    return Evaluation(parts[0].deterministic, returns, lengths)
+
+
+def groups_of_seeds(seeds: tuple[int, ...], copies: int) -> list[tuple[int, ...]]:
+    """Seeds to be evaluated at the same time, in `copies` environments each.
+
+    The number of copies decides which episodes are run. It must not depend on how many seeds there are, or
+    seed k of a population would be judged by other episodes than the single run with seed k.
+    """
+    size = max(1, MAX_COPIES // copies)
+    return [seeds[k : k + size] for k in range(0, len(seeds), size)]
 
 
 def evaluate(
@@ -70,7 +85,7 @@ def evaluate(
     obs = envs.reset()
     shape = (len(seeds), n_envs, *obs.shape[1:])
     seed_array = np.asarray(seeds, np.uint32)
-    choose = FusedOverSeeds(partial(_act, deterministic=deterministic), CompileClock())
+    choose = _choose_actions(deterministic)
     executable = choose.prepare(actor, obs.reshape(shape), seed_array, np.zeros_like(seed_array))
     t = 0
     while any(len(done) < wanted for done, wanted in zip(returns, quota)):
@@ -89,6 +104,12 @@ def evaluate(
                 lengths[row].append(int(episode_length[row]))
             episode_return[row], episode_length[row] = 0.0, 0
     return Evaluation(deterministic, _by_seed(returns, seeds), _by_seed(lengths, seeds))
+
+
+@functools.cache
+def _choose_actions(deterministic: bool) -> FusedOverSeeds:
+    """Kept for the life of the process, so that an evaluation of the same shapes compiles nothing."""
+    return FusedOverSeeds(partial(_act, deterministic=deterministic), CompileClock())
 
 
 def _act(actor: Actor, obs: Any, seed: Any, t: Any, *, deterministic: bool) -> Any:

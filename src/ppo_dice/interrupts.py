@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -17,18 +17,37 @@ _SECONDS_UNTIL_AGAIN = 0.01
 
 
 @contextmanager
-def interrupts_wait() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of the block, so that what belongs together is written together."""
+def interrupts_wait() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Let Ctrl-C wait for the end of the block, so that what belongs together is written together.
+
+    What may take long within it is done in a block of what is given: `with may_be_interrupted():`.
+    """
     if not _in_main_thread():
-        yield  # signals reach the main thread alone
+        yield nullcontext  # signals reach the main thread alone
         return
     came: list[Any] = []
-    before = signal.signal(signal.SIGINT, lambda *_: came.append(True))
+    before = signal.signal(signal.SIGINT, lambda *_: came.append(True)) or signal.SIG_DFL
+    waiting = signal.getsignal(signal.SIGINT)
+
+    @contextmanager
+    def may_be_interrupted() -> Iterator[None]:
+        signal.signal(signal.SIGINT, before)
+        try:
+            _deliver(came)
+            yield
+        finally:
+            signal.signal(signal.SIGINT, waiting)
+
     try:
-        yield
+        yield may_be_interrupted
     finally:
-        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        signal.signal(signal.SIGINT, before)
+    _deliver(came)
+
+
+def _deliver(came: list[Any]) -> None:
     if came:
+        came.clear()
         signal.raise_signal(signal.SIGINT)
 
 

@@ -65,20 +65,24 @@ class _Lines(_Silence):
         self._began = time.perf_counter()
         self._next_line = 0.0
         self._first: tuple[float, int] | None = None
+        self._evaluation = ""
 
     def show(self, iteration: Iteration) -> None:
         elapsed = time.perf_counter() - self._began
+        self._evaluation = _evaluation_text(iteration) or self._evaluation
         finished = iteration.env_steps >= self._total
         if elapsed < self._next_line and not finished:
             return
         self._next_line = elapsed + SECONDS_BETWEEN_LINES
         left = self._seconds_left(elapsed, iteration)
-        print(
-            f"step {iteration.env_steps:,} of {self._total:,}   return {_return_text(iteration)}   "
-            f"{_speed_text(iteration)}" + ("" if left is None else f"   {left:.0f} s left"),
-            file=sys.stderr,
-            flush=True,
-        )
+        parts = [
+            f"step {iteration.env_steps:,} of {self._total:,}",
+            f"return {_return_text(iteration)}",
+            self._evaluation,
+            _speed_text(iteration),
+            "" if left is None else f"{left:.0f} s left",
+        ]
+        print("   ".join(part for part in parts if part), file=sys.stderr, flush=True)
 
     def _seconds_left(self, elapsed: float, iteration: Iteration) -> float | None:
         """From the pace since the first iteration, which was mostly compilation."""
@@ -107,14 +111,16 @@ class _Bar(_Silence):
             TextColumn("[bold]training"),
             BarColumn(),
             MofNCompleteColumn(table_column=whole()),
-            TextColumn("return {task.fields[ret]}"),
+            TextColumn("return {task.fields[ret]}{task.fields[evaluation]}"),
             TextColumn("{task.fields[speed]}"),
             TimeElapsedColumn(table_column=whole()),
             TextColumn("left"),
             TimeRemainingColumn(table_column=whole()),
             console=Console(stderr=True),
         )
-        self._task = self._progress.add_task("training", total=total_steps, ret="–", speed="compiling")
+        self._task = self._progress.add_task(
+            "training", total=total_steps, ret="–", evaluation="", speed="compiling"
+        )
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -126,6 +132,8 @@ class _Bar(_Silence):
         self._progress.stop()
 
     def show(self, iteration: Iteration) -> None:
+        if evaluation := _evaluation_text(iteration):
+            self._progress.update(self._task, evaluation=f" {evaluation}")
         self._progress.update(
             self._task,
             completed=iteration.env_steps,
@@ -137,6 +145,12 @@ class _Bar(_Silence):
 def _return_text(iteration: Iteration) -> str:
     value = mean_return(iteration)
     return "–" if value is None else f"{value:.1f}"
+
+
+def _evaluation_text(iteration: Iteration) -> str:
+    """The mean over seeds of an evaluation after this iteration; nothing where there is none."""
+    means = [metrics["eval/mean_reward"] for metrics in iteration.metrics if "eval/mean_reward" in metrics]
+    return f"evaluation {np.mean(means):.1f}" if means else ""
 
 
 def _speed_text(iteration: Iteration) -> str:
