@@ -100,7 +100,7 @@ class CNN(eqx.Module):
             for number, (layer, kernel, bias) in enumerate(zip(layers, kernels, self.biases)):
                 if number > 0:
                     x = _blocks(x, layer.stride, layer.blocks(height), layer.blocks(width))
-                x = jax.nn.relu(_convolve(x, kernel) + bias)
+                x = jax.nn.relu(_convolve(x, kernel) + bias[None, None])
                 height, width = layer.places(height), layer.places(width)
             return jax.nn.relu(self.dense(x.reshape(-1)))
 
