@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
         group, arm, *folders = arguments[1:]
         for folder in map(Path, folders):
             add(groups, group, arm, folder)
-        RAW.write_text(json.dumps(groups, indent=1) + "\n")
+        RAW.write_text(json.dumps(groups) + "\n")
     TABLE.write_text("\n".join(table(group) for group in groups))
     draw(groups)
     print(TABLE.read_text())
@@ -87,7 +87,7 @@ def draw(groups: list[dict]) -> None:
     shown = [(group, env) for group in groups if group["shown"] for env in group["environments"]]
     figure = Figure(figsize=(5.2 * len(shown), 4.4), layout="constrained")
     for axes, (group, env) in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown):
-        for colour, (name, arm) in zip(COLOURS, group["environments"][env].items(), strict=True):
+        for colour, (name, arm) in zip(COLOURS, group["environments"][env].items()):
             curves = np.array(list(arm["curves"].values()), float)
             if curves.size == 0:
                 continue
@@ -98,7 +98,9 @@ def draw(groups: list[dict]) -> None:
         axes.set(title=env, xlabel="million steps per seed")
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
+    handles, labels = max(
+        (axes.get_legend_handles_labels() for axes in figure.axes), key=lambda both: len(both[1])
+    )
     figure.legend(handles, labels, frameon=False, fontsize=9, loc="outside lower center", ncols=3)
     figure.axes[0].set_ylabel("return (last 10 episodes)")
     figure.savefig(PICTURE, dpi=130)
