@@ -119,7 +119,8 @@ def test_the_gradient_of_a_reading_is_the_finite_difference(kind, form, chain):
 
         @jax.jit
         def along(step: Any) -> Any:
-            return read(jax.tree.map(lambda leaf, d: leaf + step * d, policy, direction))[0]
+            moved = jax.tree.map(lambda leaf, d: leaf + step * d, policy, direction)
+            return read(moved, dice.all_states(batch))[0]
 
         rise = (float(along(1e-5)) - float(along(-1e-5))) / 2e-5
         assert float(jax.grad(along)(0.0)) == pytest.approx(rise, rel=1e-6, abs=1e-9)

@@ -57,6 +57,8 @@ class PPOConfig:
     """Passes over the collected transitions per iteration."""
     n_minibatches: int = 32
     """Minibatches per epoch; must divide n_envs · n_steps."""
+    block_length: int = 1
+    """Consecutive steps of a copy that stay together when minibatches are shuffled."""
     learning_rate: float = 3e-4
     """Adam's step size at the start of the run."""
     learning_rate_schedule: Literal["constant", "linear"] = "linear"
@@ -120,13 +122,19 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("n_envs", "n_steps", "n_epochs", "n_minibatches"):
+        for name in ("n_envs", "n_steps", "n_epochs", "n_minibatches", "block_length"):
             require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         require(
             self.batch_size % self.n_minibatches == 0,
             "n_minibatches",
             f"a divisor of n_envs · n_steps = {self.batch_size}",
             self.n_minibatches,
+        )
+        require(
+            self.n_steps % self.block_length == 0 and self.minibatch_size % self.block_length == 0,
+            "block_length",
+            f"a divisor of n_steps = {self.n_steps} and of the {self.minibatch_size} steps of a minibatch",
+            self.block_length,
         )
         require(
             self.batch_size > 1 or not self.standardize_advantages,

@@ -31,16 +31,18 @@ from ppo_dice.networks import (
     PixelDiscriminator,
     Policy,
     act_in_rows,
-    encoder_and_head,
     init_discriminator_network,
     init_encoder,
     n_features,
 )
-from ppo_dice.population import select
 from ppo_dice.types import ActionKind, Key, Metrics, ObservationKind, Rollout, register_config
 
 register_config(DiceConfig)
 register_config(PPODiceConfig)
+
+
+Features = Shaped[Array, "B_all F"]
+"""What π' reads in `all_states` of a batch."""
 
 
 class DiscriminatorState(eqx.Module):
@@ -60,6 +62,8 @@ class DiceBatch(eqx.Module):
     """π(·|s') in every row, where the ratio π'/π is part of g."""
     initial_obs: Shaped[Array, "B *O"] | None
     """Initial states for the paper's form, where they are not those of the chain."""
+    block_length: int = eqx.field(static=True, default=1)
+    """Rows of which each but the last has the next one's state as its successor."""
 
 
 class Noise(NamedTuple):
@@ -80,25 +84,15 @@ class Noise(NamedTuple):
 
 
 class InStates(NamedTuple):
-    """Something of every state, of every successor and of every initial state."""
+    """Something of every state, of every successor and of every initial state, if there are such."""
 
     here: Any
     there: Any
     initial: Any
 
 
-class Acting(NamedTuple):
-    """π' in states, in successors and in initial states."""
-
-    here: Distribution
-    there: Distribution
-    initial: Distribution | None
-    features: InStates
-    """What π' reads there."""
-
-
-Reading = Callable[[Policy], tuple[Float[Array, ""], Distribution]]
-"""D̂ as a function of π', and beside it π'(·|s) in every row."""
+Reading = Callable[[Policy, Features], tuple[Float[Array, ""], Distribution]]
+"""D̂ as a function of π', of its head and what it reads; and π'(·|s) in every row."""
 
 
 def init_discriminator(
@@ -142,10 +136,14 @@ def make_dice_batch(
     return DiceBatch(steps, old, old_next, steps.obs[drawn])
 
 
-def take(batch: DiceBatch, rows: Int[Array, " M"]) -> DiceBatch:
-    """A minibatch."""
-    rest = (batch.old, batch.old_next, batch.initial_obs)
-    return DiceBatch(take_rows(batch.steps, rows), *jax.tree.map(lambda leaf: leaf[rows], rest))
+def take(batch: DiceBatch, rows: Int[Array, " M"], block_length: int = 1) -> DiceBatch:
+    """A minibatch, of blocks of consecutive steps."""
+    old, old_next, initial_obs = jax.tree.map(
+        lambda leaf: leaf[rows], (batch.old, batch.old_next, batch.initial_obs)
+    )
+    if batch.steps.absorbs:  # there a successor need not be the next state
+        block_length = 1
+    return DiceBatch(take_rows(batch.steps, rows), old, old_next, initial_obs, block_length)
 
 
 def draw_noise(policy: Policy, key: Key, shape: tuple[int, ...], config: PPODiceConfig) -> Noise:
@@ -170,24 +168,46 @@ def draw_noise(policy: Policy, key: Key, shape: tuple[int, ...], config: PPODice
     )
 
 
-def act_everywhere(policy: Policy, batch: DiceBatch) -> Acting:
-    """π' in all states of the batch, by one pass through the network."""
-    encoder, head = encoder_and_head(policy)
-    features = encoder(_all_states(batch))
-    return Acting(*_in_states(jax.vmap(head)(features), batch), _in_states(features, batch))
+def all_states(batch: DiceBatch) -> Shaped[Array, "B_all V"]:
+    """States, successors that are not among them, and initial states, for one pass through a network."""
+    last = batch.steps.next_obs[batch.block_length - 1 :: batch.block_length]
+    parts = (batch.steps.obs, last, batch.initial_obs)
+    return jnp.concatenate([part for part in parts if part is not None])
+
+
+def in_states(rows: Any, batch: DiceBatch) -> InStates:
+    """What a network made of the rows of `all_states`, in every state, successor and initial state."""
+    length, count = batch.block_length, len(batch.steps.weight)
+
+    def successors(leaf: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        if length == 1:
+            return leaf[count : 2 * count]
+        here, last = leaf[:count], leaf[count : count + count // length]
+        blocks = here.reshape(-1, length, *leaf.shape[1:])
+        return jnp.concatenate([blocks[:, 1:], last[:, None]], axis=1).reshape(here.shape)
+
+    here = jax.tree.map(lambda leaf: leaf[:count], rows)
+    initial = jax.tree.map(lambda leaf: leaf[-count:], rows) if batch.initial_obs is not None else None
+    return InStates(here, jax.tree.map(successors, rows), initial)
+
+
+def act_everywhere(head: Policy, features: Features, batch: DiceBatch) -> InStates:
+    """π' in all states of the batch."""
+    return in_states(jax.vmap(head)(features), batch)
 
 
 def fit(
     state: DiscriminatorState,
-    policy: Policy,
+    head: Policy,
+    features: Features,
     batch: DiceBatch,
     noise: Noise,
     config: PPODiceConfig,
 ) -> tuple[DiscriminatorState, Reading, Metrics]:
     """K steps of Adam up the objective in g, with π' as it stands; and D̂ as a function of π' at the new g."""
-    acting = act_everywhere(policy, batch)
+    features = jax.lax.stop_gradient(features)
+    acting = act_everywhere(head, features, batch)
     n_steps = config.dice.discriminator_steps
-    features = jax.lax.stop_gradient(acting.features)
     frozen = None if config.dice.resample_actions else _choose(batch, acting, noise.draw(0), config)
 
     def step(state: DiscriminatorState, own: Noise | None) -> tuple[DiscriminatorState, Float[Array, ""]]:
@@ -206,18 +226,23 @@ def fit(
 def reading(state: DiscriminatorState, batch: DiceBatch, noise: Noise, config: PPODiceConfig) -> Reading:
     """D̂ at the g of this state."""
 
-    def read_policy(policy: Policy) -> tuple[Float[Array, ""], Distribution]:
-        acting = act_everywhere(policy, batch)
-        return _read(state.network, batch, acting, noise, config)[0], acting.here
+    def read_policy(head: Policy, features: Features) -> tuple[Float[Array, ""], Distribution]:
+        acting = act_everywhere(head, features, batch)
+        return _read(state.network, features, batch, acting, noise, config)[0], acting.here
 
     return read_policy
 
 
 def read(
-    network: Any, batch: DiceBatch, noise: Noise, policy: Policy, config: PPODiceConfig
+    network: Any,
+    head: Policy,
+    features: Features,
+    batch: DiceBatch,
+    noise: Noise,
+    config: PPODiceConfig,
 ) -> tuple[Float[Array, ""], Rows]:
     """D̂ of this g and this policy, and the rows behind it."""
-    return _read(network, batch, act_everywhere(policy, batch), noise, config)
+    return _read(network, features, batch, act_everywhere(head, features, batch), noise, config)
 
 
 def certify(
@@ -292,9 +317,14 @@ def shifted(config: PPODiceConfig) -> bool:
 
 
 def _read(
-    network: Any, batch: DiceBatch, acting: Acting, noise: Noise, config: PPODiceConfig
+    network: Any,
+    features: Features,
+    batch: DiceBatch,
+    acting: InStates,
+    noise: Noise,
+    config: PPODiceConfig,
 ) -> tuple[Float[Array, ""], Rows]:
-    features = jax.lax.stop_gradient(acting.features)
+    features = jax.lax.stop_gradient(features)
     return _evaluate(network, batch, features, _choose(batch, acting, noise, config), config)
 
 
@@ -307,7 +337,7 @@ class _Chosen(NamedTuple):
     initial: Support | None
 
 
-def _choose(batch: DiceBatch, acting: Acting, noise: Noise, config: PPODiceConfig) -> _Chosen:
+def _choose(batch: DiceBatch, acting: InStates, noise: Noise, config: PPODiceConfig) -> _Chosen:
     dice, taken = config.dice, batch.steps.action
     old = batch.old if dice.form == "difference" else None
     pair = (noise.here, noise.there)
@@ -321,7 +351,7 @@ def _choose(batch: DiceBatch, acting: Acting, noise: Noise, config: PPODiceConfi
 
 
 def _known_part(
-    choices: Choices, batch: DiceBatch, acting: Acting, config: PPODiceConfig
+    choices: Choices, batch: DiceBatch, acting: InStates, config: PPODiceConfig
 ) -> tuple[Float[Array, "B J"], Float[Array, "B I"]]:
     """φ'(π'/π) of every action: what the best residual φ'(μ'/μ) would be if no state were visited otherwise.
 
@@ -346,7 +376,7 @@ def _level(config: PPODiceConfig) -> Float[Array, ""]:
 
 
 def _evaluate(
-    network: Any, batch: DiceBatch, features: InStates, chosen: _Chosen, config: PPODiceConfig
+    network: Any, batch: DiceBatch, features: Features, chosen: _Chosen, config: PPODiceConfig
 ) -> tuple[Float[Array, ""], Rows]:
     """`features` are those that π' reads; they are g's too where it has no encoder of its own."""
     divergence, shift = make_divergence(config), shifted(config)
@@ -363,30 +393,16 @@ def _evaluate(
     return paper_form(divergence, rows.initial, rows.residual, rows.weight, shift=shift), rows
 
 
-def _reading_of_g(network: Any, batch: DiceBatch, features: InStates) -> tuple[InStates, Any]:
+def _reading_of_g(network: Any, batch: DiceBatch, features: Features) -> tuple[InStates, Any]:
     """What g reads in all states, and g as a function of that and an action."""
     if not isinstance(network, PixelDiscriminator):
         return InStates(batch.steps.obs, batch.steps.next_obs, batch.initial_obs), network
-    if network.encoder is None:
-        return features, network.head
-    return _in_states(network.encoder(_all_states(batch)), batch), network.head
-
-
-def _all_states(batch: DiceBatch) -> Shaped[Array, "B_all V"]:
-    """States, successors and initial states one after the other, for a single pass through a network."""
-    parts = (batch.steps.obs, batch.steps.next_obs, batch.initial_obs)
-    return jnp.concatenate([part for part in parts if part is not None])
-
-
-def _in_states(rows: Any, batch: DiceBatch) -> InStates:
-    """The rows of `_all_states` apart again."""
-    count = 2 if batch.initial_obs is None else 3
-    parts = jax.tree.map(lambda leaf: leaf.reshape(count, -1, *leaf.shape[1:]), rows)
-    return InStates(select(parts, 0), select(parts, 1), select(parts, 2) if count == 3 else None)
+    own = features if network.encoder is None else network.encoder(all_states(batch))
+    return in_states(own, batch), network.head
 
 
 def _loss(
-    network: Any, batch: DiceBatch, features: InStates, chosen: _Chosen, config: PPODiceConfig
+    network: Any, batch: DiceBatch, features: Features, chosen: _Chosen, config: PPODiceConfig
 ) -> Float[Array, ""]:
     """−D̂, and what keeps g smooth."""
     dice = config.dice
@@ -408,7 +424,7 @@ def _distance_from_orthogonal(network: Any) -> Float[Array, ""]:
     return sum((distance(weight) for weight in network.hidden_weights), jnp.zeros(()))
 
 
-def _mean_squared_slope(network: Any, batch: DiceBatch, features: InStates) -> Float[Array, ""]:
+def _mean_squared_slope(network: Any, batch: DiceBatch, features: Features) -> Float[Array, ""]:
     """E‖∇g‖² at the steps of the batch, with respect to what g reads and to a continuous action."""
     seen, g = _reading_of_g(network, batch, features)
     action = batch.steps.action

@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,6 +24,7 @@ from ppo_dice.networks import (
     MLP,
     CategoricalPolicy,
     GaussianPolicy,
+    NoEncoder,
     PixelPolicy,
     Policy,
     StateValue,
@@ -57,8 +58,23 @@ from ppo_dice.types import (
 
 register_config(PPOConfig)
 
-Regularizer = Callable[[Policy], tuple[Policy, Metrics]]
-"""The gradient, with respect to π', of what is added to the loss; and metrics."""
+
+class Sight(NamedTuple):
+    """What a policy's encoder makes of some observations, and how gradients find back through it."""
+
+    features: Shaped[Array, "B F"]
+    pull_back: Callable[[Float[Array, "B F"]], Any] | None
+    """None where there is nothing to train: the features are the observations."""
+
+    @property
+    def differentiated(self) -> tuple[int, ...]:
+        """Which of the arguments (networks, features) gradients are needed of."""
+        return (0,) if self.pull_back is None else (0, 1)
+
+
+Regularizer = Callable[[Policy, Sight], tuple[tuple[Any, ...], Metrics]]
+"""What is added to the loss, as a function of the policy's head and of what it sees: its gradients with
+respect to `Sight.differentiated`, and metrics."""
 
 
 class PPOModel(eqx.Module):
@@ -191,10 +207,24 @@ def terminations(rollout: Rollout, config: PPOConfig) -> Bool[Array, "T N"]:
 
 
 def shuffled_rows(key: Key, config: PPOConfig) -> Int[Array, "E M B"]:
-    """The rows of every minibatch of every epoch."""
-    return jax.vmap(lambda key: epoch_minibatches(key, config.batch_size, config.n_minibatches))(
+    """The rows of every minibatch of every epoch; the steps of a block follow each other."""
+    length, n_envs = config.block_length, config.n_envs
+    n_blocks = config.batch_size // length
+    blocks = jax.vmap(lambda key: epoch_minibatches(key, n_blocks, config.n_minibatches))(
         jax.random.split(key, config.n_epochs)
     )
+    first = blocks // n_envs * (length * n_envs) + blocks % n_envs
+    rows = first[..., None] + n_envs * jnp.arange(length)[None, None, None]
+    return rows.reshape(*blocks.shape[:2], -1)
+
+
+def look(policy: Policy, obs: Shaped[Array, "B V"]) -> Sight:
+    """One pass through the policy's encoder, for everything that reads its features."""
+    encoder, _ = encoder_and_head(policy)
+    if isinstance(encoder, NoEncoder):
+        return Sight(obs, None)
+    features, pull_back = jax.vjp(lambda encoder: encoder(obs), encoder)
+    return Sight(features, lambda slope: pull_back(slope)[0])
 
 
 def _judge_in_minibatches(
@@ -219,17 +249,30 @@ def update_policy(
     behaviour: Distribution,
     config: PPOConfig,
     regularizer: Regularizer | None = None,
+    sight: Sight | None = None,
 ) -> tuple[PPOState, Metrics]:
-    """One gradient step of policy and value on one minibatch."""
-    model = state.model
-    gradient, metrics = jax.grad(loss, has_aux=True)(
-        (model.policy, model.value), minibatch, behaviour, state.kl_coef, config
+    """One gradient step of policy and value on one minibatch.
+
+    `sight` is what the policy sees in the rows of the minibatch, and behind them in others that a regulariser
+    needs; without it the policy looks at the minibatch.
+    """
+    model, n_rows = state.model, len(minibatch.action)
+    sight = look(model.policy, minibatch.obs) if sight is None else sight
+    head = encoder_and_head(model.policy)[1]
+    gradient_of_loss = jax.grad(loss, argnums=sight.differentiated, has_aux=True)
+    seen = minibatch.obs if sight.pull_back is None else sight.features[:n_rows]
+    ((slope, value_slope), *by_features), metrics = gradient_of_loss(
+        (head, model.value), seen, minibatch, behaviour, state.kl_coef, config
     )
+    by_features = [jnp.zeros_like(sight.features).at[:n_rows].set(part) for part in by_features]
     if regularizer is not None:
         # Not a term of the loss: summed over rows by themselves, PPO's gradients keep their last bit.
-        more, more_metrics = regularizer(model.policy)
-        gradient = (jax.tree.map(jnp.add, gradient[0], more), gradient[1])
+        more, more_metrics = regularizer(head, sight)
+        slope, *by_features = jax.tree.map(jnp.add, (slope, *by_features), more)
         metrics |= more_metrics
+    if sight.pull_back is not None:
+        slope = PixelPolicy(sight.pull_back(by_features[0]), slope)
+    gradient = (slope, value_slope)
     updates, optimizer = _optimizer(config).update(gradient, state.optimizer)
     policy, value = optax.apply_updates((model.policy, model.value), updates)
     metrics |= {
@@ -241,15 +284,14 @@ def update_policy(
 
 def loss(
     networks: tuple[Policy, StateValue],
+    features: Shaped[Array, "B F"],
     minibatch: Batch,
     behaviour: Distribution,
     kl_coef: Float[Array, ""],
     config: PPOConfig,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """vf_coef·E(V − target)² − L_clip − ent_coef·E H(π') [+ λ·E KL(π‖π')]."""
-    policy, value = networks
-    encoder, head = encoder_and_head(policy)
-    features = encoder(minibatch.obs)
+    """vf_coef·E(V − target)² − L_clip − ent_coef·E H(π') [+ λ·E KL(π‖π')], on features of observations."""
+    head, value = networks
     # The barrier keeps sums over rows from being compiled otherwise when there is a regulariser.
     new = jax.lax.optimization_barrier(jax.vmap(head)(features))
     log_prob = jax.vmap(lambda distribution, a: distribution.log_prob(a))(new, minibatch.action)

@@ -22,7 +22,7 @@ from ppo_dice.config import PPODiceConfig
 from ppo_dice.diagnostics import policy_change
 from ppo_dice.discriminator import DiceBatch, DiscriminatorState, Noise, Reading
 from ppo_dice.distributions import Distribution
-from ppo_dice.networks import Policy, act_in_rows
+from ppo_dice.networks import Policy, encoder_and_head
 from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, ObservationKind, Rollout
 
 SMALLEST_COEFFICIENT, LARGEST_COEFFICIENT = 1e-6, 1e6
@@ -81,7 +81,10 @@ def update(
         state, running = carry
         if config.dice.fit_on == "epoch":
             policy = state.ppo.model.policy
-            fitted = dice.fit(state.discriminator, policy, dice_batch, inputs.whole, config)[0]
+            sight = ppo.look(policy, dice.all_states(dice_batch))
+            fitted = dice.fit(
+                state.discriminator, head_of(policy), sight.features, dice_batch, inputs.whole, config
+            )[0]
             state = keep_if(running, replace(state, discriminator=fitted), state)
         return jax.lax.scan(step, (state, running), (inputs.rows, inputs.noise))
 
@@ -89,9 +92,8 @@ def update(
         state, running = carry
         rows, noise = inputs
         minibatch, old = jax.tree.map(lambda leaf: leaf[rows], (batch, behaviour))
-        proposal, metrics = step_on_minibatch(
-            state, minibatch, old, dice.take(dice_batch, rows), noise, coefficient, config
-        )
+        part = dice.take(dice_batch, rows, config.block_length)
+        proposal, metrics = step_on_minibatch(state, minibatch, old, part, noise, coefficient, config)
         if config.target_kl is not None:
             running &= metrics["train/approx_kl"] <= 1.5 * config.target_kl
         state = keep_if(running, proposal, state)
@@ -110,13 +112,14 @@ def update(
     (state, _), history = jax.lax.scan(epoch, (state, jnp.asarray(True)), inputs)
     history = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), history)
 
-    after = act_in_rows(state.ppo.model.policy, batch.obs)
+    sight = ppo.look(state.ppo.model.policy, dice.all_states(dice_batch))
+    after = jax.vmap(head_of(state.ppo.model.policy))(sight.features[: config.batch_size])
     change = policy_change(behaviour, after, batch.action)
     metrics = ppo.mean_over_updates(history) | change
     metrics["train/explained_variance"] = explained_variance(value, batch.value_target)
     ppo_state = ppo.finish_iteration(state.ppo, rollout, change["policy/kl_old_new"], config)
     state, dice_metrics = finish_iteration(
-        replace(state, ppo=ppo_state), after, dice_batch, final_key, config
+        replace(state, ppo=ppo_state), after, sight, dice_batch, final_key, config
     )
     return state, metrics | dice_metrics
 
@@ -140,18 +143,21 @@ def step_on_minibatch(
 ) -> tuple[PPODiceState, Metrics]:
     """Fit the discriminator, then one gradient step of policy and value."""
     policy = state.ppo.model.policy
+    sight = ppo.look(policy, dice.all_states(dice_batch))
     if config.dice.fit_on == "minibatch":
-        fitted, reading, fit_metrics = dice.fit(state.discriminator, policy, dice_batch, noise, config)
+        fitted, reading, fit_metrics = dice.fit(
+            state.discriminator, head_of(policy), sight.features, dice_batch, noise, config
+        )
     else:
         fitted, fit_metrics = state.discriminator, {}
         reading = dice.reading(fitted, dice_batch, noise.draw(config.dice.discriminator_steps), config)
     if config.dice.coefficient == "adaptive" and config.dice.adaptive_scope == "minibatch":
         coefficient = adaptive_coefficient(minibatch, config)
 
-    def regularizer(policy: Policy) -> tuple[Policy, Metrics]:
-        return penalty_gradient(reading, policy, dice_batch, coefficient, config)
+    def regularizer(head: Policy, sight: ppo.Sight) -> tuple[tuple[Any, ...], Metrics]:
+        return penalty_gradient(reading, head, sight, dice_batch, coefficient, config)
 
-    ppo_state, metrics = ppo.update_policy(state.ppo, minibatch, behaviour, config, regularizer)
+    ppo_state, metrics = ppo.update_policy(state.ppo, minibatch, behaviour, config, regularizer, sight)
     if config.dice.certificate == "gate":
         fitted = keep_if(metrics["dice/valid"] > 0, fitted, dice.recentre(fitted, config))
     return replace(state, ppo=ppo_state, discriminator=fitted), metrics | fit_metrics
@@ -159,13 +165,15 @@ def step_on_minibatch(
 
 def penalty_gradient(
     reading: Reading,
-    policy: Policy,
+    head: Policy,
+    sight: ppo.Sight,
     dice_batch: DiceBatch,
     coefficient: Float[Array, ""],
     config: PPODiceConfig,
-) -> tuple[Policy, Metrics]:
+) -> tuple[tuple[Any, ...], Metrics]:
     """∇(λ·D̂), or zero where the certificate proves D̂ wrong."""
-    (divergence, new), gradient = jax.value_and_grad(reading, has_aux=True)(policy)
+    read = jax.value_and_grad(reading, argnums=sight.differentiated, has_aux=True)
+    (divergence, new), gradient = read(head, sight.features)
     checks = dice.certify(divergence, new, dice_batch.old, config) if config.dice.certificate != "off" else {}
     counts = checks["dice/valid"] > 0 if config.dice.certificate == "gate" else jnp.asarray(True)
     gradient = jax.tree.map(lambda slope: jnp.where(counts, coefficient * slope, 0), gradient)
@@ -194,7 +202,12 @@ def adaptive_coefficient(batch: Batch, config: PPODiceConfig) -> Float[Array, ""
 
 
 def finish_iteration(
-    state: PPODiceState, after: Distribution, dice_batch: DiceBatch, key: Key, config: PPODiceConfig
+    state: PPODiceState,
+    after: Distribution,
+    sight: ppo.Sight,
+    dice_batch: DiceBatch,
+    key: Key,
+    config: PPODiceConfig,
 ) -> tuple[PPODiceState, Metrics]:
     """Read D̂ off the whole batch on fresh noise, certify it, and let dual ascent move λ.
 
@@ -205,7 +218,9 @@ def finish_iteration(
         return state, metrics
     policy = state.ppo.model.policy
     noise = dice.draw_noise(policy, key, (config.batch_size,), config).draw(0)
-    divergence, rows = dice.read(state.discriminator.network, dice_batch, noise, policy, config)
+    divergence, rows = dice.read(
+        state.discriminator.network, head_of(policy), sight.features, dice_batch, noise, config
+    )
     if config.dice.certificate != "off":
         metrics |= dice.whole_batch_certificate(rows, divergence, after, dice_batch.old, config)
     if config.dice.coefficient == "target":
@@ -215,6 +230,11 @@ def finish_iteration(
         moved = jnp.clip(moved, SMALLEST_COEFFICIENT, LARGEST_COEFFICIENT)
         state = replace(state, coefficient=moved)
     return state, metrics
+
+
+def head_of(policy: Policy) -> Policy:
+    """What acts on the features of observations."""
+    return encoder_and_head(policy)[1]
 
 
 def keep_if(condition: Bool[Array, ""], new: Any, old: Any) -> Any:

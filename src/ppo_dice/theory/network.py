@@ -80,11 +80,12 @@ def fit_rollout(rollout: Rollout, new: Any, old: Any, key: Key, config: PPODiceC
 
     def step(state: dice.DiscriminatorState, inputs: Any) -> tuple[dice.DiscriminatorState, None]:
         rows, noise = inputs
-        return dice.fit(state, ours, dice.take(batch, rows), noise, config)[0], None
+        part = dice.take(batch, rows)
+        return dice.fit(state, ours, dice.all_states(part), part, noise, config)[0], None
 
     state, _ = jax.lax.scan(step, dice.begin_iteration(state, config), (rows, noise))
     fresh = dice.draw_noise(ours, next(keys), (size,), config).draw(0)
-    divergence, rows_of_g = dice.read(state.network, batch, fresh, ours, config)
+    divergence, rows_of_g = dice.read(state.network, ours, dice.all_states(batch), batch, fresh, config)
     after = jax.vmap(ours)(batch.steps.obs)
     ends = dice.whole_batch_certificate(rows_of_g, divergence, after, batch.old, config)
     return Fitted(divergence, ends["dice/lower_bound"], ends["dice/upper_bound"])
