@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ppo_dice.algorithms import config_class
+from ppo_dice.atari_games import game_of
 from ppo_dice.config import DiceConfig, PPODiceConfig
 from ppo_dice.errors import UserError
 
@@ -57,23 +58,6 @@ ATARI: Mapping[str, Any] = {  # both in the paper and in its code
     "time_limits": "terminate",
     **_SMALL_HEAD,
 }
-ATARI_GAMES = (
-    *("AirRaid", "Asterix", "Asteroids", "Atlantis", "BankHeist", "BattleZone", "Carnival", "ChopperCommand"),
-    *(
-        "DoubleDunk",
-        "Enduro",
-        "Freeway",
-        "Frostbite",
-        "Gopher",
-        "Kangaroo",
-        "Phoenix",
-        "Robotank",
-        "Seaquest",
-    ),
-    *("Seaquest", "TimePilot", "Zaxxon"),
-)
-"""Those of the paper; others are known by the prefix `ALE/`."""
-
 # The paper's form has one sampled action in every place, an adaptive λ and no checks.
 _DICE_AS_PRINTED: Mapping[str, Any] = {
     "divergence": "kl",
@@ -199,7 +183,7 @@ def _dice(env: Any, name: str) -> DiceConfig:
 
 
 def _is_atari(env: Any) -> bool:
-    return isinstance(env, str) and ("ALE/" in env or _task(env) in ATARI_GAMES)
+    return game_of(env) is not None
 
 
 def _task(env: Any) -> str:
