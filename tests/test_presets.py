@@ -84,7 +84,7 @@ def test_the_tuned_preset_differs_from_the_paper_in_two_numbers(task):
     assert replace(tuned, dice=replace(tuned.dice, **same)) == paper
 
 
-@pytest.mark.parametrize("env", ["ALE/Pong-ram-v5", "Asterix-v5"])
+@pytest.mark.parametrize("env", ["Pong-v5", "ALE/Pong-v5", "SeaquestNoFrameskip-v4", "Asterix-v5"])
 @pytest.mark.parametrize("name", ["paper", "published"])
 def test_atari_has_settings_of_its_own(env, name):
     config = preset("ppo-dice", env, name)

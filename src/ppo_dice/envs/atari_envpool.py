@@ -30,8 +30,6 @@ class EnvPoolEmulators:
 
     def __init__(self, game: str, settings: AtariSettings, seeds: Sequence[int]) -> None:
         """Make one copy per seed."""
-        import envpool
-
         height, width = SCREEN
         lower_part = {
             "stack_num": 1,
@@ -49,9 +47,9 @@ class EnvPoolEmulators:
             "use_inter_area_resize": True,
             "max_episode_steps": _NO_LIMIT,
         }
-        self.n_actions = int(envpool.make_spec(envpool_id(game), **lower_part).gymnasium_action_space.n)
-        self.engine = f"EnvPool {importlib.metadata.version('envpool')}"
         self._pool = SeededPool(envpool_id(game), seeds, lower_part)
+        self.n_actions = int(self._pool.action_space.n)
+        self.engine = f"EnvPool {importlib.metadata.version('envpool')}"
 
     def start(self) -> Seen:
         """Begin a game in every copy, each on its own seed."""

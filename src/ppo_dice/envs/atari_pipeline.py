@@ -14,7 +14,7 @@ What is won in the steps that no policy chose counts as won in the step after th
 
 import dataclasses
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -38,6 +38,7 @@ class Seen(NamedTuple):
     game_over: Bool[np.ndarray, " k"]
 
 
+@runtime_checkable
 class Emulators(Protocol):
     """Copies of one game, of which some or all can be stepped."""
 

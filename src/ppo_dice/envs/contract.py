@@ -9,8 +9,8 @@ restarted within the same step, so no transition of the stream is a phantom:
   on the time limit is still a termination.
 
 What is learned from and what is reported may differ: Atari's games are learned by the signs of rewards, life
-by life, but counted in points, game by game. `score` and `over` are what is reported. Where the reported episode
-is over, the learned one has ended, but not the other way round.
+by life, but counted in points, game by game. `score` and `over` are what is reported; whatever is over has
+ended, but not the other way round.
 """
 
 from collections.abc import Mapping

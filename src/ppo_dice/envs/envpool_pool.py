@@ -27,6 +27,11 @@ class SeededPool:
         self._placement = Placement()
         self._is_fresh = True
 
+    @property
+    def action_space(self) -> Any:
+        """The space of one copy's actions."""
+        return self._pool.action_space
+
     def start(self) -> tuple[Any, dict[str, Any]]:
         """Reset every copy on its own seed."""
         if not self._is_fresh:  # seeds are fixed when a pool is made: starting over takes a new one
