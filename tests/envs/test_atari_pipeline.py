@@ -49,7 +49,7 @@ def pipeline(*games: list[tuple[float, int, bool]], **settings: Any) -> AtariEnv
 
 
 def pictures(obs: np.ndarray) -> list[int]:
-    return obs[0, :, 0, 0].tolist()
+    return obs.reshape(4, 84, 84)[:, 0, 0].tolist()
 
 
 def step(envs: AtariEnvironments) -> Any:
