@@ -7,7 +7,8 @@
 * `paper-tuned`: `paper` with the discriminator's steps and learning rate for each MuJoCo task, from a table
   that is commented out in the paper's source; only for PPO-DICE.
 
-On Atari's tasks `paper` and `published` are the paper's settings for Atari, on all others those for MuJoCo.
+On Atari's games `paper` and `published` are the paper's settings for Atari, and `default` has those of PPO
+among them; on all other tasks `paper` and `published` are its settings for MuJoCo.
 """
 
 from collections.abc import Mapping
@@ -56,6 +57,9 @@ ATARI: Mapping[str, Any] = {  # both in the paper and in its code
     "ent_coef": 0.01,
     "vf_coef": 0.25,
     "time_limits": "terminate",
+    "normalize_observations": False,
+    "normalize_rewards": False,
+    "hidden_sizes": (),
     **_SMALL_HEAD,
 }
 # The paper's form has one sampled action in every place, an adaptive λ and no checks.
@@ -164,7 +168,7 @@ def preset(algorithm: str, env: Any, name: str = "default") -> Any:
         raise UserError(f"There is no preset {name!r} for {algorithm}; known are: {', '.join(names)}.")
     task = _task(env)
     if name == "default":
-        settings = CLASSIC_CONTROL.get(task, GENERAL)
+        settings = ATARI if _is_atari(env) else CLASSIC_CONTROL.get(task, GENERAL)
     else:
         settings = {**(PUBLISHED if name == "published" else PAPER), **(ATARI if _is_atari(env) else {})}
     if issubclass(cls, PPODiceConfig) and name != "default":
