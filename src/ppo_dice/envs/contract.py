@@ -20,10 +20,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 import numpy as np
-from jaxtyping import Bool, Float, Shaped, UInt8
+from jaxtyping import Bool, Float, Float32, Shaped, UInt8
 
-Observations = Float[np.ndarray, "n *O"] | UInt8[np.ndarray, "n *O"]
-"""Vectors of floats, or images as they are."""
+Observations = Float32[np.ndarray, "n O"] | UInt8[np.ndarray, "n O"]
+"""Rows of floats, or of bytes where there are images."""
 
 
 class Step(NamedTuple):
@@ -78,7 +78,7 @@ class Environments(Protocol):
     num_envs: int
 
     def reset(self) -> Observations:
-        """Start every copy on its own seed and return the observations: flattened, or images as they are."""
+        """Start every copy on its own seed and return the flattened observations."""
         ...
 
     def step(self, actions: Shaped[np.ndarray, "n A"]) -> Step:

@@ -1,0 +1,37 @@
+"""An agent on Atari: what it reports, records and plays again."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ppo_dice import PPO, load
+
+pytest.importorskip("envpool")
+
+TINY = {
+    "n_envs": 2,
+    "n_steps": 8,
+    "n_minibatches": 1,
+    "n_epochs": 1,
+    "cnn_filters": (4,),
+    "cnn_kernels": (8,),
+    "cnn_strides": (8,),
+    "cnn_features": 8,
+}
+
+
+def test_an_agent_trains_and_is_evaluated_on_whole_games(tmp_path):
+    agent = PPO("Breakout-v5", env_kwargs={"sticky_actions": 0.25}, **TINY)
+    agent.learn(32, out=tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["pipeline"]["sticky_actions"] == 0.25
+    assert config["pipeline"] == agent.spec.pipeline
+    again = load(tmp_path / "run")
+    assert again.spec == agent.spec
+    played = again.evaluate(2, deterministic=False)
+    # A random player loses a life of five in about 35 steps; the shortest possible game takes 60.
+    assert min(played.lengths[0]) > 60
+    assert np.mean(played.returns[0]) == played.mean
+    assert played == agent.evaluate(2, deterministic=False)
+    assert load(tmp_path / "run", backend="ale").evaluate(1, deterministic=False).lengths[0][0] > 60
