@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 
 from ppo_dice import PPO, load
@@ -29,9 +28,7 @@ def test_an_agent_trains_and_is_evaluated_on_whole_games(tmp_path):
     assert config["pipeline"] == agent.spec.pipeline
     again = load(tmp_path / "run")
     assert again.spec == agent.spec
-    played = again.evaluate(2, deterministic=False)
-    # A random player loses a life of five in about 35 steps; the shortest possible game takes 60.
-    assert min(played.lengths[0]) > 60
-    assert np.mean(played.returns[0]) == played.mean
-    assert played == agent.evaluate(2, deterministic=False)
-    assert load(tmp_path / "run", backend="ale").evaluate(1, deterministic=False).lengths[0][0] > 60
+    played = again.evaluate(1, deterministic=False)
+    assert played.lengths[0][0] > 100  # five lives, of which a random player loses one in about 35 steps
+    assert played == agent.evaluate(1, deterministic=False)
+    assert load(tmp_path / "run", backend="ale").evaluate(1, deterministic=False).lengths[0][0] > 100
