@@ -204,7 +204,10 @@ MISTAKES = {
     "Hopper-v5 --out /proc/run": "/proc/run cannot be written",
     f"CartPole-v1 --out {'long' * 100}": "cannot be a run's folder: File name too long.",
     "no_such_module:Mine-v0": "no_such_module",
-    "Pong-v5": "ixel",
+    "CartPole-v1 --sticky-actions 0.25": "--sticky-actions is for Atari's games, and CartPole-v1 is none.",
+    "Pong-v5 --sticky-actions 2": "sticky_actions must be in [0, 1), but is 2.0.",
+    'Pong-v5 --env-kwargs {"frameskip":2}': "no setting 'frameskip'; did you mean frame_skip?",
+    "Hopper-v5 --backend ale": "The backend ale runs Atari's games only, by their id, and not Hopper-v5.",
 }
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from ppo_dice import PPO, PPODice
+from ppo_dice import PPO, DiceConfig, PPODice
 from ppo_dice.errors import UserError
 from ppo_dice.presets import (
     CLASSIC_CONTROL,
@@ -84,13 +84,18 @@ def test_the_tuned_preset_differs_from_the_paper_in_two_numbers(task):
     assert replace(tuned, dice=replace(tuned.dice, **same)) == paper
 
 
-@pytest.mark.parametrize("env", ["ALE/Pong-ram-v5", "Asterix-v5"])
-@pytest.mark.parametrize("name", ["paper", "published"])
+@pytest.mark.parametrize("env", ["Pong-v5", "ALE/Pong-v5", "SeaquestNoFrameskip-v4", "Asterix-v5"])
+@pytest.mark.parametrize("name", PRESET_NAMES)
 def test_atari_has_settings_of_its_own(env, name):
     config = preset("ppo-dice", env, name)
     assert (config.n_envs, config.n_steps, config.n_epochs, config.n_minibatches) == (8, 128, 4, 4)
     assert (config.clip_range, config.ent_coef, config.time_limits) == (0.1, 0.01, "terminate")
     assert config.learning_rate == 2.5e-4
+    assert not config.normalize_observations
+    assert not config.normalize_rewards
+    if name == "default":
+        assert config.dice == DiceConfig()
+        return
     assert (config.dice.discriminator_steps, config.dice.learning_rate_factor) == (5, 10)
     assert config.dice.policy_gradient == "score-printed"
 

@@ -236,6 +236,7 @@ class Agent:
             "backend": self.spec.backend,
             "engine": self.spec.engine,
             "max_episode_steps": self.spec.max_episode_steps,
+            "pipeline": self.spec.pipeline,
             "seeds": list(self.seeds),
             "iteration": self.population.iteration,
             "segment": self._segment,
@@ -272,6 +273,7 @@ class Agent:
             max_episode_steps=description["max_episode_steps"],
             backend=description["backend"],
             engine=description["engine"],
+            pipeline=description["pipeline"],
         )
         self._next_envs = None
         if env is not None:

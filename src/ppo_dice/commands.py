@@ -16,6 +16,8 @@ from typing import Annotated, Any, Generic, TypeVar
 import tyro
 
 from ppo_dice.algorithms import algorithm_names, config_class
+from ppo_dice.atari_games import game_of
+from ppo_dice.atari_settings import describe
 from ppo_dice.config import RunConfig
 from ppo_dice.errors import UserError
 from ppo_dice.interrupts import INTERRUPTED, interrupts_wait
@@ -42,6 +44,8 @@ class TrainOptions(Generic[Config]):
     """Settings to start from: default (ours), paper, published (the paper's code), or paper-tuned."""
     env_kwargs: str = "{}"
     """Keyword arguments of the environment, as a JSON object."""
+    sticky_actions: float | None = None
+    """Of Atari's games: probability that a frame repeats the action before; 0 in the paper."""
     out: Path | None = None
     """Folder of the run; runs/ENV/ALGO-TIME where it is not given."""
 
@@ -113,7 +117,7 @@ def run_command(name: str, arguments: list[str]) -> int:
 def _train(arguments: list[str]) -> int:
     options = parse_train(arguments)
     out = options.out or Path("runs", options.env.replace(":", "_"), f"{options.algo}-{_now()}")
-    env_kwargs = _json_object(options.env_kwargs)
+    env_kwargs = _env_kwargs(options)
     prepare_jax()
     from ppo_dice.agent import AGENTS
     from ppo_dice.run_folder import CURVE_FILE, RunFolder
@@ -135,6 +139,8 @@ def _train(arguments: list[str]) -> int:
         env_kwargs=env_kwargs,
     )
     print(f"{options.algo} on {agent.spec.id} ({agent.spec.engine}), seeds {_span(agent.seeds)} → {out}")
+    if agent.spec.pipeline:
+        print(f"pipeline: {describe(agent.spec.pipeline)}")
     evaluation, callbacks = watching_callbacks(options.watch)
     status, began = 0, time.perf_counter()
     try:
@@ -320,6 +326,15 @@ def _peek(arguments: list[str], option: str, default: str) -> str:
         if argument.startswith(option + "="):
             return argument.partition("=")[2]
     return default
+
+
+def _env_kwargs(options: TrainOptions[Any]) -> dict[str, Any]:
+    env_kwargs = _json_object(options.env_kwargs)
+    if options.sticky_actions is None:
+        return env_kwargs
+    if game_of(options.env) is None:
+        raise UserError(f"--sticky-actions is for Atari's games, and {options.env} is none.")
+    return {**env_kwargs, "sticky_actions": options.sticky_actions}
 
 
 def _json_object(text: str) -> dict[str, Any]:

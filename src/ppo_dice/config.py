@@ -340,7 +340,7 @@ class RunConfig:
     total_timesteps: int = 1_000_000
     """Environment steps per seed."""
     backend: str = "auto"
-    """Where environments run: envpool, gymnasium, or auto (EnvPool where it has the environment)."""
+    """Where environments run: envpool, ale, gymnasium, or auto (EnvPool where it has the environment)."""
     workers: int | None = None
     """Worker processes of the gymnasium backend; 0 steps in this process, None decides by a short timing."""
 

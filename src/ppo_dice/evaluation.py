@@ -73,6 +73,8 @@ def evaluate(
 ) -> Evaluation:
     """Run `episodes` episodes of every seed; leaves of `actor` have a leading [S].
 
+    Episodes are the reported ones: whole games in points, where learning is given something else.
+
     Each copy runs a number of episodes fixed beforehand: taking whichever end first would favour short ones.
     """
     n_envs = envs.num_envs // len(seeds)
@@ -95,9 +97,9 @@ def evaluate(
         step = envs.step(action.reshape(len(quota), -1))
         obs, t = step.obs, t + 1
         _refuse_non_finite("a reward", step.reward, seeds, t)
-        episode_return += step.reward
+        episode_return += step.score
         episode_length += 1
-        over = step.terminated | step.truncated | (episode_length >= MAX_EPISODE_STEPS)
+        over = step.over | (episode_length >= MAX_EPISODE_STEPS)
         for row in np.flatnonzero(over):
             if len(returns[row]) < quota[row]:
                 returns[row].append(float(episode_return[row]))

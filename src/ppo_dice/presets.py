@@ -7,13 +7,15 @@
 * `paper-tuned`: `paper` with the discriminator's steps and learning rate for each MuJoCo task, from a table
   that is commented out in the paper's source; only for PPO-DICE.
 
-On Atari's tasks `paper` and `published` are the paper's settings for Atari, on all others those for MuJoCo.
+On Atari's games `paper` and `published` are the paper's settings for Atari, and `default` has those of PPO
+among them; on all other tasks `paper` and `published` are its settings for MuJoCo.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from ppo_dice.algorithms import config_class
+from ppo_dice.atari_games import game_of
 from ppo_dice.config import DiceConfig, PPODiceConfig
 from ppo_dice.errors import UserError
 
@@ -55,25 +57,11 @@ ATARI: Mapping[str, Any] = {  # both in the paper and in its code
     "ent_coef": 0.01,
     "vf_coef": 0.25,
     "time_limits": "terminate",
+    "normalize_observations": False,
+    "normalize_rewards": False,
+    "hidden_sizes": (),
     **_SMALL_HEAD,
 }
-ATARI_GAMES = (
-    *("AirRaid", "Asterix", "Asteroids", "Atlantis", "BankHeist", "BattleZone", "Carnival", "ChopperCommand"),
-    *(
-        "DoubleDunk",
-        "Enduro",
-        "Freeway",
-        "Frostbite",
-        "Gopher",
-        "Kangaroo",
-        "Phoenix",
-        "Robotank",
-        "Seaquest",
-    ),
-    *("Seaquest", "TimePilot", "Zaxxon"),
-)
-"""Those of the paper; others are known by the prefix `ALE/`."""
-
 # The paper's form has one sampled action in every place, an adaptive λ and no checks.
 _DICE_AS_PRINTED: Mapping[str, Any] = {
     "divergence": "kl",
@@ -180,7 +168,7 @@ def preset(algorithm: str, env: Any, name: str = "default") -> Any:
         raise UserError(f"There is no preset {name!r} for {algorithm}; known are: {', '.join(names)}.")
     task = _task(env)
     if name == "default":
-        settings = CLASSIC_CONTROL.get(task, GENERAL)
+        settings = ATARI if _is_atari(env) else CLASSIC_CONTROL.get(task, GENERAL)
     else:
         settings = {**(PUBLISHED if name == "published" else PAPER), **(ATARI if _is_atari(env) else {})}
     if issubclass(cls, PPODiceConfig) and name != "default":
@@ -199,7 +187,7 @@ def _dice(env: Any, name: str) -> DiceConfig:
 
 
 def _is_atari(env: Any) -> bool:
-    return isinstance(env, str) and ("ALE/" in env or _task(env) in ATARI_GAMES)
+    return game_of(env) is not None
 
 
 def _task(env: Any) -> str:

@@ -34,9 +34,14 @@ class Episode(NamedTuple):
 
 @dataclass(frozen=True)
 class Position:
-    """Where the S · N environments stand between two rollouts."""
+    """Where the S · N environments stand between two rollouts.
+
+    `elapsed` counts the steps of the episode that is learned from; return and length are those of the episode
+    that is reported, which may span several: all lives of a game.
+    """
 
     obs: Shaped[np.ndarray, "SN O"]
+    elapsed: Shaped[np.ndarray, " SN"]
     episode_return: Float[np.ndarray, " SN"]
     episode_length: Shaped[np.ndarray, " SN"]
 
@@ -54,7 +59,7 @@ class Collected(NamedTuple):
 def start(envs: Environments) -> Position:
     """Reset every environment."""
     count = envs.num_envs
-    return Position(envs.reset(), np.zeros(count, np.float64), np.zeros(count, np.int64))
+    return Position(envs.reset(), *(np.zeros(count, kind) for kind in (np.int64, np.float64, np.int64)))
 
 
 def collect(
@@ -66,11 +71,8 @@ def collect(
     environments clip their own copy.
     """
     n_members, n_envs = len(seeds), envs.num_envs // len(seeds)
-    obs, episode_return, episode_length = (
-        position.obs,
-        position.episode_return.copy(),
-        position.episode_length.copy(),
-    )
+    obs, elapsed_now = position.obs, position.elapsed.copy()
+    episode_return, episode_length = position.episode_return.copy(), position.episode_length.copy()
     all_obs = np.empty((n_members, n_steps + 1, n_envs, *obs.shape[1:]), obs.dtype)
     final_obs = np.zeros((n_members, n_steps, n_envs, *obs.shape[1:]), obs.dtype)
     reward = np.empty((n_members, n_steps, n_envs), np.float32)
@@ -87,7 +89,7 @@ def collect(
     for t in range(n_steps):
         before = time.perf_counter()
         all_obs[:, t] = by_seed(obs)
-        elapsed[:, t] = by_seed(episode_length)
+        elapsed[:, t] = by_seed(elapsed_now)
         action = np.asarray(choose(by_seed(obs), t))
         between = time.perf_counter()
         step = envs.step(action.reshape(n_members * n_envs, -1))
@@ -100,12 +102,18 @@ def collect(
         reward[:, t] = by_seed(step.reward)
         terminated[:, t] = by_seed(step.terminated)
         truncated[:, t] = by_seed(step.truncated)
-        episode_return += step.reward
+        elapsed_now += 1
+        episode_return += step.score
         episode_length += 1
-        ended = step.terminated | step.truncated
-        for row in np.flatnonzero(ended) if ended.any() else ():
+        ended = step.ended
+        if not ended.any():
+            continue
+        for row in np.flatnonzero(ended):
             member, env = divmod(int(row), n_envs)
             final_obs[member, t, env] = step.final_obs[row]
+            elapsed_now[row] = 0
+        for row in np.flatnonzero(step.over):
+            member, env = divmod(int(row), n_envs)
             episodes.append(Episode(member, env, t, float(episode_return[row]), int(episode_length[row])))
             episode_return[row], episode_length[row] = 0.0, 0
     all_obs[:, n_steps] = by_seed(obs)
@@ -115,7 +123,7 @@ def collect(
     _refuse_non_finite("an observation", numbers_of(space, all_obs), seeds)
     _refuse_non_finite("a final observation", numbers_of(space, final_obs), seeds)
     rollout = Rollout(all_obs, final_obs, np.stack(actions, axis=1), reward, terminated, truncated, elapsed)
-    new_position = Position(obs, episode_return, episode_length)
+    new_position = Position(obs, elapsed_now, episode_return, episode_length)
     return Collected(rollout, new_position, episodes, env_seconds, act_seconds)
 
 

@@ -18,7 +18,10 @@ from ppo_dice.tracking import TENSORBOARD_FOLDER, Sink, Sinks, TensorBoard
 CONFIG_FILE, MODEL_FILE, RESULT_FILE = "config.json", "model.safetensors", "result.json"
 BEST_MODEL_FILE, CURVE_FILE = "best_model.safetensors", "learning_curve.png"
 SECONDS_BETWEEN_SAVES = 60.0
-PACKAGES = ("ppo-dice", "jax", "jaxlib", "equinox", "optax", "numpy", "gymnasium", "envpool", "mujoco")
+PACKAGES = (
+    *("ppo-dice", "jax", "jaxlib", "equinox", "optax", "numpy"),
+    *("gymnasium", "envpool", "ale-py", "mujoco"),
+)
 
 
 class RunFolder:

@@ -50,7 +50,7 @@ class Rollout(eqx.Module):
 class Batch(eqx.Module):
     """The transitions of one rollout in a row (B = T · N), with what the policy update needs of them."""
 
-    obs: Float[Array, "B *O"]
+    obs: Shaped[Array, "B *O"]
     action: Shaped[Array, "B A"]
     log_prob: Float[Array, " B"]
     advantage: Float[Array, " B"]

@@ -89,7 +89,7 @@ def stream(envs: Any, steps: int, action_seed: int = 0) -> list[np.ndarray]:
             actions = rng.integers(0, counts, size, dtype=np.int32)
         else:
             actions = rng.normal(size=size).astype(np.float32)
-        said.extend(envs.step(actions))
+        said.extend(part for part in envs.step(actions) if part is not None)
     return said
 
 

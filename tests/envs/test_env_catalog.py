@@ -109,7 +109,7 @@ MISTAKES = [
     ("Hopper-v9", {}, "did you mean .*Hopper-v5"),
     ("Xyzzyq", {}, "`ppo-dice envs` lists all"),
     ("no_such_module:Hopper-v5", {}, "module 'no_such_module' of .* cannot be imported: No module named"),
-    ("Hopper-v5", {"backend": "mujoko"}, "no backend 'mujoko'; choose from auto, envpool, gymnasium"),
+    ("Hopper-v5", {"backend": "mujoko"}, "no backend 'mujoko'; choose from auto, envpool, ale, gymnasium"),
     ("Taxi-v4", {"backend": "envpool"}, "EnvPool does not have it: .* did you mean .*Taxi-v3"),
     ("Hopper-v5", {"workers": -1}, "workers must be 0 or more"),
     ("Hopper-v5", {"backend": "envpool", "workers": 2}, "EnvPool uses threads"),

@@ -5,6 +5,13 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium
 
+from ppo_dice.atari_games import game_of, ids_of
+from ppo_dice.envs.atari_catalog import (
+    ale_games,
+    best_atari_backend,
+    envpool_games,
+    make_atari,
+)
 from ppo_dice.envs.contract import Environments
 from ppo_dice.envs.envpool_backend import EnvPoolEnvironments
 from ppo_dice.envs.gymnasium_backend import GymnasiumEnvironments
@@ -45,7 +52,8 @@ def make_envs(
     """Make one copy of `env` per seed.
 
     `env` is an id, a callable that makes a `gymnasium.Env`, or (for one copy) an environment.
-    `backend` "auto" takes EnvPool where it is installed and knows the id, and Gymnasium otherwise.
+    `backend` "auto" takes EnvPool where it is installed and knows the id, and Gymnasium otherwise, or ale-py
+    for Atari's games, which stand behind the same pipeline on every backend.
     `workers` is the number of processes for Gymnasium's environments: 0 for none, None for where it pays.
     """
     if len(seeds) == 0:
@@ -73,9 +81,15 @@ def list_environments() -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _best_backend(env: EnvLike) -> str:
+    if (game := _atari_game(env)) is not None:
+        return best_atari_backend(game)
     if not isinstance(env, str) or _is_users_own(env) or env not in envpool_ids():
         return "gymnasium"
     return "envpool"
+
+
+def _atari_game(env: EnvLike) -> str | None:
+    return None if isinstance(env, str) and _is_users_own(env) else game_of(env)
 
 
 def _is_users_own(env_id: str) -> bool:
@@ -90,14 +104,30 @@ def _make_envpool(
 ) -> Environments:
     if not isinstance(env, str):
         raise UserError("EnvPool runs its own tasks only, by their id; use the backend gymnasium.")
+    if (game := _atari_game(env)) is not None and game in envpool_games():
+        return make_atari(env, game, seeds, env_kwargs, workers, "envpool")
     if workers:
         raise UserError("EnvPool uses threads; workers are for the backend gymnasium.")
     return EnvPoolEnvironments(env, seeds, env_kwargs)
 
 
+def _make_ale(
+    env: EnvLike, seeds: Sequence[int], env_kwargs: Mapping[str, Any], workers: int | None
+) -> Environments:
+    game = _atari_game(env)
+    if not isinstance(env, str) or game is None:
+        raise UserError(
+            f"The backend ale runs Atari's games only, by their id, and not "
+            f"{env if isinstance(env, str) else 'an environment of your own'}."
+        )
+    return make_atari(env, game, seeds, env_kwargs, workers, "ale")
+
+
 def _make_gymnasium(
     env: EnvLike, seeds: Sequence[int], env_kwargs: Mapping[str, Any], workers: int | None
 ) -> Environments:
+    if _atari_game(env) is not None:  # Gymnasium has no Atari but ale-py's
+        return _make_ale(env, seeds, env_kwargs, workers)
     if workers is None:
         workers = workers_that_pay(env, env_kwargs, copies=len(seeds))
     if workers == 0:
@@ -105,7 +135,16 @@ def _make_gymnasium(
     return WorkerEnvironments(env, seeds, env_kwargs, workers=workers)
 
 
+def _envpool_and_atari_ids() -> list[str]:
+    return list(dict.fromkeys([*envpool_ids(), *ids_of(envpool_games())]))
+
+
+def _ids_but_atari() -> list[str]:
+    return [env_id for env_id in gymnasium_ids() if _atari_game(env_id) is None]
+
+
 _BACKENDS = {
-    "envpool": _Backend(_make_envpool, envpool_ids),
-    "gymnasium": _Backend(_make_gymnasium, gymnasium_ids),
+    "envpool": _Backend(_make_envpool, _envpool_and_atari_ids),
+    "ale": _Backend(_make_ale, lambda: ids_of(ale_games())),
+    "gymnasium": _Backend(_make_gymnasium, _ids_but_atari),
 }

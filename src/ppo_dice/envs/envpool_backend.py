@@ -2,7 +2,6 @@
 
 Its habits differ from the contract, and this adapter is where they end:
 
-* an integer seed gives copy k the seed + k; a list gives each copy its own;
 * after an episode it would spend one step on the restart; the finished copies are reset at once instead;
 * it clears `terminated` on the step of the time limit; its limit is set one step later, the real one is here.
 """
@@ -20,11 +19,10 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 
 from ppo_dice.envs.contract import EnvSpec, Step
+from ppo_dice.envs.envpool_pool import SeededPool, envpool_failure
 from ppo_dice.envs.gymnasium_make import refused_argument
 from ppo_dice.envs.names import envpool_ids, unknown_environment
 from ppo_dice.envs.spaces import action_converter, check_spaces, observation_flattener
-from ppo_dice.envs.threads import Placement, with_new_threads
-from ppo_dice.envs.worker_choice import cores
 from ppo_dice.errors import UserError
 
 _NO_LIMIT = 2**31 - 1
@@ -48,29 +46,16 @@ class EnvPoolEnvironments:
         self.spec = _env_spec(env_id, pool_spec, limit)
         check_spaces(self.spec.observation_space, self.spec.action_space, env_id)
         self._limit = limit
-        self._pool_kwargs = {
-            "num_threads": min(len(seeds), cores()),
-            **(env_kwargs or {}),
-            "max_episode_steps": min(limit + 1, _NO_LIMIT),
-            "num_envs": len(seeds),
-            "seed": list(seeds),
-        }
-        self._pool: Any
-        self._pool, self._threads = with_new_threads(self._make_pool)
-        self._placement = Placement()
-        self._is_fresh = True
+        one_later = {"max_episode_steps": min(limit + 1, _NO_LIMIT)}
+        self._pool = SeededPool(env_id, seeds, {**(env_kwargs or {}), **one_later})
         self._elapsed = np.zeros(len(seeds), np.int64)
         self._flatten = observation_flattener(self.spec.observation_space)
         self._convert = action_converter(self.spec.action_space)
 
     def reset(self) -> Shaped[np.ndarray, "n O"]:
         """Start every copy on its own seed."""
-        if not self._is_fresh:  # seeds are fixed when a pool is made: starting over takes a new one
-            self.close()
-            self._pool, self._threads = with_new_threads(self._make_pool)
-        self._is_fresh = False
         self._elapsed[:] = 0
-        observations, _ = self._pool.reset()
+        observations, _ = self._pool.start()
         return self._flatten(observations)
 
     def step(self, actions: Shaped[np.ndarray, "n A"]) -> Step:
@@ -85,34 +70,21 @@ class EnvPoolEnvironments:
 
     def stepping(self) -> AbstractContextManager[None]:
         """Run the threads where they turn out to be quickest."""
-        return self._placement.chosen(self._threads)
+        return self._pool.stepping()
 
     def close(self) -> None:
-        """Stop the threads; EnvPool does so when the pool is no longer referred to."""
-        self._pool = None
+        """Stop the threads."""
+        self._pool.close()
 
     def _restart(
         self, ended: Bool[np.ndarray, " n"], final_obs: Shaped[np.ndarray, "n O"]
     ) -> Shaped[np.ndarray, "n O"]:
         copies = np.flatnonzero(ended).astype(np.int32)
-        observations, info = self._pool.reset(copies)
+        observations, info = self._pool.restart(copies)
         obs = final_obs.copy()
         obs[info["env_id"]] = self._flatten(observations)
         self._elapsed[copies] = 0
         return obs
-
-    def _make_pool(self) -> Any:
-        import envpool
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                pool = envpool.make_gymnasium(self.spec.id, **self._pool_kwargs)
-                # Made now and kept, or it would warn of the precision of its bounds at the first step.
-                _ = pool.observation_space
-                return pool
-        except Exception as cause:
-            raise UserError(_failure(self.spec.id, cause)) from cause
 
 
 def _pool_spec(env_id: str, env_kwargs: Mapping[str, Any]) -> Any:
@@ -137,7 +109,7 @@ def _pool_spec(env_id: str, env_kwargs: Mapping[str, Any]) -> Any:
                 f"{env_id} of EnvPool does not accept the argument {refused!r}; "
                 "if Gymnasium's does, use the backend gymnasium."
             ) from cause
-        raise UserError(_failure(env_id, cause)) from cause
+        raise UserError(envpool_failure(env_id, cause)) from cause
     if spec.config.max_num_players > 1:
         raise UserError(f"{env_id} is a game of several players, which is not supported.")
     if "max_episode_steps" in env_kwargs and env_kwargs["max_episode_steps"] < 1:
@@ -180,8 +152,3 @@ def _family(env_id: str) -> str:
     from envpool.registration import registry
 
     return str(registry.specs[env_id][0])
-
-
-def _failure(env_id: str, cause: Exception) -> str:
-    lines = str(cause).strip().splitlines() or [type(cause).__name__]
-    return f"{env_id} could not be made by EnvPool: {lines[0]}"

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 from gymnasium import error
 
+from ppo_dice.atari_games import GAMES, ids_of
 from ppo_dice.envs.names import envpool_ids, gymnasium_ids, unknown_environment
 from ppo_dice.errors import UserError
 
@@ -57,7 +58,7 @@ def _make(env: Any, env_kwargs: Mapping[str, Any], *, checked: bool) -> gymnasiu
 def _explanation(cause: Exception, name: str, env_kwargs: Mapping[str, Any]) -> str:
     module, colon, env_id = name.rpartition(":")
     if isinstance(cause, error.UnregisteredEnv):
-        return unknown_environment(env_id, [*gymnasium_ids(), *envpool_ids()])
+        return unknown_environment(env_id, [*gymnasium_ids(), *envpool_ids(), *ids_of(GAMES)])
     if colon and "importing a module failed" in str(cause):
         reason = str(cause).partition(". Environment registration")[0]
         return f"The module {module!r} of {name!r} cannot be imported: {reason}."

@@ -86,7 +86,7 @@ class WorkerEnvironments:
     def step(self, actions: Shaped[np.ndarray, "n A"]) -> Step:
         """Step every copy and restart those whose episode ended."""
         messages = [pickle.dumps(("step", actions[part]), protocol=5) for part in self._parts]
-        return Step(*(np.concatenate(field) for field in zip(*self._exchange(messages))))
+        return Step(*(_joined(parts) for parts in zip(*self._exchange(messages))))
 
     def stepping(self) -> AbstractContextManager[None]:
         """Nothing to arrange."""
@@ -152,6 +152,10 @@ def _answer(process: "subprocess.Popen[bytes]") -> Any:
     if kind == "failure":
         raise WorkerError(f"An environment failed in its worker:\n{content}")
     return content
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return None if parts[0] is None else np.concatenate(parts)
 
 
 def _shut_down(processes: "list[subprocess.Popen[bytes]]") -> None:
