@@ -106,7 +106,7 @@ def test_the_gradient_equals_finite_differences(kind, surrogate, kl_penalty):
         @jax.jit
         def along(step: Any) -> Any:
             moved = jax.tree.map(lambda leaf, d: leaf + step * d, networks, direction)
-            return ppo.loss(moved, batch, behaviour, jnp.float64(0.7), numbers)[0]
+            return ppo.loss(moved, batch.obs, batch, behaviour, jnp.float64(0.7), numbers)[0]
 
         slope = float(jax.grad(along)(0.0))
         h = 1e-6
