@@ -1,5 +1,6 @@
 """The facade people know: `learn`, `predict`, `evaluate`, `save`, `load`."""
 
+import copy
 import dataclasses
 import difflib
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from ppo_dice.errors import UserError
 from ppo_dice.evaluation import MAX_COPIES, Evaluation, evaluate, groups_of_seeds, together
 from ppo_dice.interrupts import interrupts_kept, interrupts_wait
 from ppo_dice.limits import refuse_rollout_beyond_memory, refuse_too_many_copies
-from ppo_dice.population import stack, unstack
+from ppo_dice.population import select, stack, unstack
 from ppo_dice.presets import preset as make_preset
 from ppo_dice.progress import progress_display
 from ppo_dice.run_folder import MODEL_FILE, RunFolder
@@ -192,6 +193,16 @@ class Agent:
                 "One environment object can evaluate one seed; give a callable that makes environments."
             )
         self._make_envs(1, segment=0, purpose="evaluate", seeds=self.seeds[:1], env=env).close()
+
+    def member(self: AnyAgent, seed: int) -> AnyAgent:
+        """The agent of one seed alone: to save it, or for what knows nothing of populations."""
+        place = self._member(seed)
+        alone = copy.copy(self)
+        alone.run, alone._next_envs = dataclasses.replace(self.run, seed=seed, seeds=1), None
+        alone.final_return = {one: value for one, value in self.final_return.items() if one == seed}
+        state = stack([select(self.population.state, place)])
+        alone._set_population(Population((seed,), state, self.population.iteration))
+        return alone
 
     def save(self, path: str | Path) -> Path:
         """Write networks and normalisation statistics of every seed to one file, without any pickle."""
