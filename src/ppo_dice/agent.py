@@ -204,6 +204,19 @@ class Agent:
         alone._set_population(Population((seed,), state, self.population.iteration))
         return alone
 
+    def close(self) -> None:
+        """Close the environments that wait for `learn`, which makes new ones where it needs them."""
+        if self._next_envs is not None:
+            self._next_envs.close()
+            self._next_envs = None
+
+    def with_config(self: AnyAgent, config: Any) -> AnyAgent:
+        """An agent of the same seeds and environment with other settings, that has learned nothing."""
+        other = copy.copy(self)
+        other.config, other._next_envs, other._segment = config, None, 0
+        other._begin(tuple(self.run.seed_values))
+        return other
+
     def save(self, path: str | Path) -> Path:
         """Write networks and normalisation statistics of every seed to one file, without any pickle."""
         if not Path(path).name:
@@ -444,6 +457,14 @@ class PPODice(Agent):
 
 
 AGENTS: dict[str, type[Agent]] = {cls.algorithm: cls for cls in (PPO, PPODice)}
+
+
+def agent_class(algorithm: str) -> type[Agent]:
+    """The class of an algorithm's agents."""
+    config_class(algorithm)  # refuses a name that is not known at all
+    if algorithm not in AGENTS:
+        raise UserError(f"{algorithm!r} has no agent class here; give the class itself.")
+    return AGENTS[algorithm]
 
 
 def load(path: str | Path, **options: Any) -> Agent:
