@@ -105,7 +105,7 @@ def _hint(config: Any, name: str) -> Any:
 
 def _read(kind: Any, text: str) -> Any:
     if typing.get_origin(kind) is tuple:
-        return tuple(_read(typing.get_args(kind)[0], part) for part in text.split("x"))
+        return tuple(_read(typing.get_args(kind)[0], part) for part in text.split("x") if text)
     if kind is bool and text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if kind in (int, float, str):
