@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: train test check bench docs format clean
+.PHONY: train test check interop bench docs format clean
 
 train: $(READY)
 	$(BIN)/ppo-dice train Hopper-v5 --seeds 4 --total-timesteps 250_000
@@ -18,6 +18,10 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+interop: $(READY)
+	$(BIN)/python benchmarks/peers.py
+	benchmarks/.venv/bin/python -m pytest interop
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
