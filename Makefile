@@ -11,7 +11,7 @@ train: $(READY)
 	$(BIN)/ppo-dice train Hopper-v5 --seeds 4 --total-timesteps 250_000
 
 test: $(READY)
-	$(BIN)/pytest -n auto --maxprocesses 8 --cov --cov-report=term
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal --cov --cov-report=term
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -27,7 +27,7 @@ def test_every_block_of_the_page_runs(page):
 
 def test_the_substitution_cuts_what_is_long_and_keeps_what_is_short():
     pairs = {
-        "train X --seeds 10 --total-timesteps 1_000_000": "train X --seeds 2 --total-timesteps 4096",
+        "train X --seeds 10 --total-timesteps 1_000_000": "train X --seeds 2 --total-timesteps 2048",
         "agent.learn(500)": "agent.learn(500)",
         "PPO(env, seeds=10).evaluate(episodes=20)": "PPO(env, seeds=2).evaluate(episodes=2)",
     }

@@ -22,8 +22,7 @@ compiled_update = jax.jit(ppo.update)
 
 
 def make_state(kind: ActionKind, config: PPOConfig, seed: int = 0) -> ppo.PPOState:
-    init = jax.jit(lambda key, config: ppo.init(ObservationKind(SIZE), kind, key, config))
-    return init(jax.random.key(seed), traced_config(config))
+    return ppo.init(ObservationKind(SIZE), kind, jax.random.key(seed), traced_config(config))
 
 
 def make_rollout(state: ppo.PPOState, config: PPOConfig, seed: int = 0) -> Rollout:
