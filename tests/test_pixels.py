@@ -138,7 +138,8 @@ def test_successors_in_a_block_are_the_next_rows() -> None:
     steps = transitions(rollout, 0.9)
     config = PPODiceConfig(n_envs=n_envs, n_steps=n_steps, n_epochs=1, n_minibatches=3, block_length=length)
     rows = ppo.shuffled_rows(jax.random.key(0), config)[0, 0]
-    whole = dice.DiceBatch(steps, old=jax.vmap(Categorical)(jnp.zeros((24, 1, 2))), old_next=None, initial_obs=None)
+    old = jax.vmap(Categorical)(jnp.zeros((24, 1, 2)))
+    whole = dice.DiceBatch(steps, old, old_next=None, initial_obs=None)
     apart, together = dice.take(whole, rows), dice.take(whole, rows, length)
     assert len(dice.all_states(apart)) == 16
     assert len(dice.all_states(together)) == 8 + 8 // length
