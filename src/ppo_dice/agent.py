@@ -16,7 +16,7 @@ import numpy as np
 from ppo_dice.algorithms import config_class, get_algorithm
 from ppo_dice.callbacks import CallbackLike, Callbacks, Training
 from ppo_dice.checkpoint import load_arrays, read_description, save_arrays
-from ppo_dice.config import RunConfig
+from ppo_dice.config import FilmConfig, RunConfig
 from ppo_dice.envs import (
     Environments,
     EnvSpec,
@@ -27,10 +27,12 @@ from ppo_dice.envs import (
     space_to_json,
     to_env_actions,
 )
+from ppo_dice.envs.contract import refuse_other_spaces
 from ppo_dice.envs.seeding import Purpose
 from ppo_dice.envs.spaces import action_size, observation_bytes, stack_observations, unstack_actions
 from ppo_dice.errors import UserError
 from ppo_dice.evaluation import MAX_COPIES, Evaluation, evaluate, groups_of_seeds, together
+from ppo_dice.film_capture import FilmCapture
 from ppo_dice.interrupts import interrupts_kept, interrupts_wait
 from ppo_dice.limits import refuse_rollout_beyond_memory, refuse_too_many_copies
 from ppo_dice.population import stack, unstack
@@ -40,6 +42,7 @@ from ppo_dice.run_folder import MODEL_FILE, RunFolder
 from ppo_dice.tracking import Sink, chosen_sinks
 from ppo_dice.training import Iteration, Population, init_population, n_iterations_for, train
 from ppo_dice.types import Actor
+from ppo_dice.video import Film, make_film
 
 MODEL_SUFFIX = ".safetensors"
 
@@ -105,23 +108,26 @@ class Agent:
         progress_bar: bool = False,
         out: str | Path | None = None,
         track: bool | Sink | Sequence[Sink] = False,
+        capture: FilmCapture | None = None,
     ) -> AnyAgent:
         """Train every seed for `total_timesteps` steps, rounded up to whole iterations.
 
         Callbacks are called after every iteration and may end the run; `stop_reason` says why. With `out`,
         the run is recorded in that folder, and `track` shows it elsewhere too: in Weights & Biases (True), or
-        in sinks of one's own. Called again, training goes on from where it stands, with new episodes and the
-        learning-rate schedule from its start. Ctrl-C leaves everything usable.
+        in sinks of one's own. `capture` films it. Called again, training goes on from where it stands, with
+        new episodes and the learning-rate schedule from its start. Ctrl-C leaves everything usable.
         """
         run = dataclasses.replace(self.run, total_timesteps=total_timesteps)
         callbacks, sinks = Callbacks(callback), chosen_sinks(track)
         if sinks and out is None:
             raise UserError("A run that is tracked is recorded in a folder too; name it with out=….")
         folder = None if out is None else RunFolder(Path(out), sinks)
+        if capture:
+            capture.start(self, None if folder is None else folder.path)
         envs = self._next_envs or self._make_envs(self.config.n_envs, segment=self._segment)
         self._next_envs, self._segment = None, self._segment + 1
         self.spec = envs.spec  # what is loaded may be trained on by another backend
-        self._train(envs, run, folder, callbacks, progress_bar)
+        self._train(envs, run, folder, callbacks, capture, progress_bar)
         return self
 
     def predict(
@@ -192,6 +198,31 @@ class Agent:
                 "One environment object can evaluate one seed; give a callable that makes environments."
             )
         self._make_envs(1, segment=0, purpose="evaluate", seeds=self.seeds[:1], env=env).close()
+
+    def watch(
+        self,
+        path: str | Path,
+        *,
+        seed: int | None = None,
+        render_kwargs: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Film:
+        """Film complete episodes of one seed with frozen statistics, as a file that ends in .mp4 or .gif.
+
+        `settings` are fields of `FilmConfig`: `agent.watch("hopper.mp4", seed=3, episodes=2)`.
+        `render_kwargs` are arguments of the environment for the film alone, such as the width of a frame.
+        """
+        config = _override(FilmConfig(), settings)
+        member = self._member(seed)
+        return make_film(
+            Path(path),
+            self._actors[member],
+            self.seeds[member],
+            self._known_env(),
+            self.env_kwargs | (render_kwargs or {}),
+            self.spec,
+            config,
+        )
 
     def save(self, path: str | Path) -> Path:
         """Write networks and normalisation statistics of every seed to one file, without any pickle."""
@@ -302,12 +333,7 @@ class Agent:
         env: Any = None,
     ) -> Environments:
         """Copies of the agent's environment, or of another one with the same spaces."""
-        env, env_kwargs = (self.env, self.env_kwargs) if env is None else (env, {})
-        if env is None:
-            raise UserError(
-                f"This model was trained on {self.spec.id}, which has no id to make it from; "
-                "pass it to load as env=…."
-            )
+        env, env_kwargs = (self._known_env(), self.env_kwargs) if env is None else (env, {})
         env_seeds = [
             env_seed
             for seed in (self.run.seed_values if seeds is None else seeds)
@@ -320,15 +346,20 @@ class Agent:
             env_kwargs=env_kwargs,
             workers=self.run.workers,
         )
-        spec = getattr(self, "spec", envs.spec)
-        for kind in ("observation_space", "action_space"):
-            if getattr(spec, kind) != getattr(envs.spec, kind):
-                envs.close()
-                raise UserError(
-                    f"{envs.spec.id} has the {kind.replace('_', ' ')} {getattr(envs.spec, kind)}, but this "
-                    f"model belongs to {spec.id} with {getattr(spec, kind)}."
-                )
+        try:
+            refuse_other_spaces(envs.spec, getattr(self, "spec", envs.spec))
+        except UserError:
+            envs.close()
+            raise
         return envs
+
+    def _known_env(self) -> Any:
+        if self.env is None:
+            raise UserError(
+                f"This model was trained on {self.spec.id}, which has no id to make it from; "
+                "pass it to load as env=…."
+            )
+        return self.env
 
     def _train(
         self,
@@ -336,6 +367,7 @@ class Agent:
         run: RunConfig,
         folder: RunFolder | None,
         callbacks: Callbacks,
+        capture: FilmCapture | None,
         progress_bar: bool,
     ) -> None:
         """Train, record and call back; a folder that is begun is finished too, whatever happens."""
@@ -364,6 +396,8 @@ class Agent:
                             if folder:
                                 folder.record(training.recorded, training.evaluation, self.save)
                     display.show(training.recorded)
+                    if capture:
+                        capture.after(self, iteration)
                     raise_lost_interrupt()
                     if training.stop_reason is not None:
                         break

@@ -18,7 +18,7 @@ import tyro
 from ppo_dice.algorithms import algorithm_names, config_class
 from ppo_dice.atari_games import game_of
 from ppo_dice.atari_settings import describe
-from ppo_dice.config import RunConfig
+from ppo_dice.config import FilmConfig, RunConfig
 from ppo_dice.errors import UserError
 from ppo_dice.interrupts import INTERRUPTED, interrupts_wait
 from ppo_dice.presets import preset, preset_names
@@ -48,6 +48,12 @@ class TrainOptions(Generic[Config]):
     """Of Atari's games: probability that a frame repeats the action before; 0 in the paper."""
     out: Path | None = None
     """Folder of the run; runs/ENV/ALGO-TIME where it is not given."""
+    capture_video: bool = False
+    """Film an episode now and then, into the folder videos of the run's folder."""
+    capture_every: int | None = None
+    """Steps per seed between films; a tenth of the run where it is not given."""
+    capture_seed: int | None = None
+    """Seed of the member that is filmed; the first where it is not given."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,21 @@ class EvaluateOptions:
     """Where the environment runs; as in training where it is not given."""
     json: bool = False
     """Print JSON."""
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """Film whole episodes of one trained agent, with frozen statistics."""
+
+    run: tyro.conf.Positional[Path]
+    """A run's folder, or a model file."""
+    film: Annotated[FilmConfig, tyro.conf.arg(name="")]
+    out: Path = Path("film.mp4")
+    """The film, a name that ends in .mp4 or .gif; an earlier film of this name is replaced."""
+    seed: int | None = None
+    """Film the member with this seed; the first where it is not given."""
+    render_kwargs: str = "{}"
+    """Arguments of the environment for the film alone, as a JSON object, e.g. '{"width": 960}'."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +125,7 @@ def run_command(name: str, arguments: list[str]) -> int:
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
         "evaluate": _evaluate,
+        "watch": _watch,
         "envs": _envs,
         "presets": _presets,
         "theory": _theory,
@@ -125,6 +147,7 @@ def _train(arguments: list[str]) -> int:
     from ppo_dice.training import NonFiniteError
 
     sinks = chosen_sinks(options.watch.track)
+    capture = _film_capture(options)
     RunFolder(out)  # refuses a folder that cannot be used, before any work starts
     if options.algo not in AGENTS:
         raise UserError(f"The command line cannot train {options.algo!r}; it has no agent class.")
@@ -144,7 +167,9 @@ def _train(arguments: list[str]) -> int:
     evaluation, callbacks = watching_callbacks(options.watch)
     status, began = 0, time.perf_counter()
     try:
-        agent.learn(run_config.total_timesteps, callbacks, progress_bar=True, out=out, track=sinks)
+        agent.learn(
+            run_config.total_timesteps, callbacks, progress_bar=True, out=out, track=sinks, capture=capture
+        )
     except KeyboardInterrupt:
         print("interrupted; everything up to the last whole iteration is saved", file=sys.stderr)
         status = INTERRUPTED
@@ -157,8 +182,24 @@ def _train(arguments: list[str]) -> int:
     _print_result(agent, time.perf_counter() - began)
     if evaluation and evaluation.best.model is not None:
         _print_best(evaluation.best, out)
+    if capture and capture.films:
+        last = capture.films[-1]
+        print(f"films: {last.path.parent}" + (f", {last.note}" if last.note else ""))
     print(f"model, metrics and picture: {out} ({CURVE_FILE})")
     return status
+
+
+def _film_capture(options: TrainOptions[Any]) -> Any:
+    if not options.capture_video:
+        if options.capture_every is not None or options.capture_seed is not None:
+            raise UserError("--capture-every and --capture-seed are for --capture-video, which is not given.")
+        return None
+    from ppo_dice.film_capture import FilmCapture
+
+    every = (
+        max(1, options.run.total_timesteps // 10) if options.capture_every is None else options.capture_every
+    )
+    return FilmCapture(every, seed=options.capture_seed)
 
 
 def parse_train(arguments: list[str]) -> TrainOptions[Any]:
@@ -209,6 +250,28 @@ def _evaluate(arguments: list[str]) -> int:
     for seed, mean in result.mean_by_seed.items():
         print(f"  seed {seed}: {mean:.1f}")
     print(f"mean over seeds: {_mean_text(result.mean, result.standard_error)}")
+    return 0
+
+
+def _watch(arguments: list[str]) -> int:
+    options = tyro.cli(WatchOptions, args=arguments, prog="ppo-dice watch")
+    render_kwargs = _json_object("--render-kwargs", options.render_kwargs)
+    prepare_jax()
+    from ppo_dice.agent import load
+
+    agent = load(options.run)
+    settings = dataclasses.asdict(options.film)
+    film = agent.watch(options.out, seed=options.seed, render_kwargs=render_kwargs, **settings)
+    ((seed, returns),) = film.evaluation.returns.items()
+    kind = "most probable" if film.evaluation.deterministic else "sampled"
+    print(f"{agent.algorithm} on {agent.spec.id}, seed {seed}, {kind} actions")
+    if film.note:
+        print(f"note: {film.note}")
+    for number, (value, length, cut) in enumerate(
+        zip(returns, film.evaluation.lengths[seed], film.cut), start=1
+    ):
+        print(f"  episode {number}: return {value:.1f} in {length} steps" + (", then cut" if cut else ""))
+    print(f"{film.path}: {film.frames} frames, {film.seconds:.1f} s")
     return 0
 
 
@@ -329,7 +392,7 @@ def _peek(arguments: list[str], option: str, default: str) -> str:
 
 
 def _env_kwargs(options: TrainOptions[Any]) -> dict[str, Any]:
-    env_kwargs = _json_object(options.env_kwargs)
+    env_kwargs = _json_object("--env-kwargs", options.env_kwargs)
     if options.sticky_actions is None:
         return env_kwargs
     if game_of(options.env) is None:
@@ -337,15 +400,14 @@ def _env_kwargs(options: TrainOptions[Any]) -> dict[str, Any]:
     return {**env_kwargs, "sticky_actions": options.sticky_actions}
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def _json_object(option: str, text: str) -> dict[str, Any]:
+    wanted = f"{option} must be a JSON object such as '{{\"size\": 5}}'"
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UserError(
-            f"--env-kwargs must be a JSON object such as '{{\"size\": 5}}', but: {error}."
-        ) from None
+        raise UserError(f"{wanted}, but: {error}.") from None
     if not isinstance(value, dict):
-        raise UserError(f"--env-kwargs must be a JSON object such as '{{\"size\": 5}}', but is {text}.")
+        raise UserError(f"{wanted}, but is {text}.")
     return value
 
 

@@ -25,6 +25,9 @@ from jaxtyping import Bool, Float, Float32, Shaped, UInt8
 Observations = Float32[np.ndarray, "n O"] | UInt8[np.ndarray, "n O"]
 """Rows of floats, or of bytes where there are images."""
 
+from ppo_dice.envs.spaces import are_alike
+from ppo_dice.errors import UserError
+
 
 class Step(NamedTuple):
     """What one lock-step of `n` environments gives back."""
@@ -92,3 +95,14 @@ class Environments(Protocol):
     def close(self) -> None:
         """Release processes and memory."""
         ...
+
+
+def refuse_other_spaces(made: EnvSpec, model: EnvSpec) -> None:
+    """Raise a `UserError` if an environment is not of the kind that a model belongs to."""
+    for kind in ("observation_space", "action_space"):
+        has, needs = getattr(made, kind), getattr(model, kind)
+        if not are_alike(has, needs):
+            raise UserError(
+                f"{made.id} has the {kind.replace('_', ' ')} {has}, but this model belongs to {model.id} "
+                f"with {needs}."
+            )

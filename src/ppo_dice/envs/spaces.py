@@ -35,6 +35,11 @@ def check_spaces(observation_space: Space, action_space: Space, env_id: str) -> 
     _check_action_space(action_space, env_id)
 
 
+def are_alike(one: Space, other: Space) -> bool:
+    """Return whether a policy for one space fits the other; engines differ in the precision of floats."""
+    return bool(_in_single_precision(one) == _in_single_precision(other))
+
+
 def observation_size(space: Space) -> int:
     """Return how many real numbers the flattened observation has; images do not count."""
     return sum(_leaf_size(leaf) for _, leaf in _leaves(space) if not is_image(leaf))
@@ -241,6 +246,17 @@ def _leaf_size(space: Space) -> int:
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return sum(category_counts(space))
     return int(np.prod(space.shape or ()))
+
+
+def _in_single_precision(space: Space) -> Space:
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _in_single_precision(part) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([_in_single_precision(part) for part in space.spaces])
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+        return space
+    with np.errstate(over="ignore"):  # a bound beyond float32 is none
+        return spaces.Box(np.float32(space.low), np.float32(space.high), dtype=np.float32)
 
 
 def _leaves(space: Space, path: Path = ()) -> Iterator[tuple[Path, Space]]:
