@@ -3,7 +3,7 @@
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 
@@ -14,6 +14,7 @@ from ppo_dice.training import Iteration
 from ppo_dice.video import Film
 
 
+@runtime_checkable
 class CanBeFilmed(Protocol):
     """The part of an agent that films need."""
 

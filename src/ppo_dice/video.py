@@ -1,8 +1,10 @@
 """Films of policies: episodes of one member with frozen statistics, drawn by Gymnasium."""
 
 import math
+import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,6 @@ import gymnasium
 import numpy as np
 from gymnasium import error as gymnasium_error
 
-from ppo_dice.checkpoint import write_atomically
 from ppo_dice.config import FilmConfig
 from ppo_dice.envs.contract import EnvSpec, refuse_other_spaces
 from ppo_dice.envs.drawing import headless
@@ -70,11 +71,11 @@ def make_film(
     """Film episodes of one member; the file is there when it is whole, and not before."""
     check_film_path(path)
     starts = environment_seeds(seed, config.episodes, segment=config.env_seed, purpose="evaluate")
-    with headless(), tempfile.TemporaryDirectory() as folder:
+    with headless(), _written_at_once(path) as unfinished:
         made = make_filmable(env, env_kwargs)
         try:
             every, fps = _pace(made, config)
-            with FilmEncoder(Path(folder, path.name), fps) as encoder:
+            with FilmEncoder(unfinished, fps) as encoder:
                 camera = _Camera(made, starts, encoder.write, every=every, max_steps=config.max_steps)
                 pool = GymnasiumEnvironments(camera, starts[:1])
                 refuse_other_spaces(pool.spec, trained)
@@ -84,7 +85,6 @@ def make_film(
         finally:
             if not isinstance(env, gymnasium.Env):
                 made.close()
-        _publish(Path(folder, path.name), path)
     return Film(path, encoder.frames, fps, evaluation, tuple(camera.cut), pool.spec.engine, trained.engine)
 
 
@@ -143,9 +143,21 @@ def _pace(env: gymnasium.Env[Any, Any], config: FilmConfig) -> tuple[int, float]
     return every, real / every if config.fps is None else config.fps
 
 
-def _publish(film: Path, path: Path) -> None:
+@contextmanager
+def _written_at_once(path: Path) -> Iterator[Path]:
+    """Where to write a film meanwhile; it takes its name, and an earlier one's place, when it is whole."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, film.read_bytes())
+        folder = tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise UserError(f"The film cannot be written as {path}: {error.strerror or error}.") from None
+        raise _unwritable(path, error) from None
+    with folder as place:
+        yield Path(place, path.name)
+        try:
+            os.replace(Path(place, path.name), path)
+        except OSError as error:
+            raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(f"The film cannot be written as {path}: {error.strerror or error}.")
