@@ -77,7 +77,7 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class WatchOptions:
+class FilmOptions:
     """Film whole episodes of one trained agent, with frozen statistics."""
 
     run: tyro.conf.Positional[Path]
@@ -254,7 +254,7 @@ def _evaluate(arguments: list[str]) -> int:
 
 
 def _watch(arguments: list[str]) -> int:
-    options = tyro.cli(WatchOptions, args=arguments, prog="ppo-dice watch")
+    options = tyro.cli(FilmOptions, args=arguments, prog="ppo-dice watch")
     render_kwargs = _json_object("--render-kwargs", options.render_kwargs)
     prepare_jax()
     from ppo_dice.agent import load

@@ -35,7 +35,7 @@ class FilmCapture:
     def __init__(self, every: int, *, seed: int | None = None, folder: str | Path | None = None) -> None:
         require(every >= 1, "the number of steps between films", "at least 1", every)
         self._every, self._seed = every, seed
-        self._folder = None if folder is None else Path(folder)
+        self._given_folder = None if folder is None else Path(folder)
         self.films: list[Film] = []
 
     def start(self, agent: CanBeFilmed, run: Path | None) -> None:
@@ -45,10 +45,9 @@ class FilmCapture:
                 "The one environment object is used for training and cannot be filmed meanwhile; "
                 "give a callable that makes environments."
             )
-        if self._folder is None:
-            if run is None:
-                raise UserError("Films of a run go into its folder; name it with out=….")
-            self._folder = run / VIDEO_FOLDER
+        if self._given_folder is None and run is None:
+            raise UserError("Films of a run go into its folder; name it with out=….")
+        self._folder = self._given_folder or Path(run or "", VIDEO_FOLDER)
         with tempfile.TemporaryDirectory() as folder:
             agent.watch(Path(folder, "proof.mp4"), seed=self._seed, max_steps=1)
 
@@ -57,7 +56,6 @@ class FilmCapture:
         before = iteration.env_steps - iteration.steps
         if iteration.env_steps // self._every == before // self._every:
             return
-        assert self._folder is not None
         path = self._folder / f"step_{iteration.env_steps}.mp4"
         try:
             self.films.append(agent.watch(path, seed=self._seed))
