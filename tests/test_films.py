@@ -14,8 +14,8 @@ from gymnasium.spaces import Box, Discrete
 from imageio_ffmpeg import get_ffmpeg_exe
 
 from ppo_dice import PPO, cli, load
+from ppo_dice.callbacks import FilmCallback
 from ppo_dice.errors import UserError
-from ppo_dice.film_capture import FilmCapture
 
 PROGRAM = Path(sys.executable).with_name("ppo-dice")
 TINY = {"n_envs": 1, "n_steps": 64, "n_minibatches": 2, "n_epochs": 1, "hidden_sizes": (8,)}
@@ -245,9 +245,37 @@ def test_filming_a_run_changes_no_bit_of_it(elsewhere, capsys):
     for name in ("model.safetensors", "episodes.jsonl"):
         assert Path("filmed", name).read_bytes() == Path("plain", name).read_bytes()
     films = sorted(Path("filmed", "videos").iterdir())
-    assert [film.name for film in films] == ["step_192.mp4", "step_320.mp4"]  # the first of 64 k beyond
+    steps = [192, 320]  # the first of 64 k beyond 150 and 300
+    assert [film.name for film in films] == [f"seed_1_step_{n}.mp4" for n in steps]
     assert films[0].read_bytes() != films[1].read_bytes()
     assert not Path("plain", "videos").exists()
+
+
+class Cinema:
+    """A sink that is only there for films."""
+
+    def __init__(self):
+        self.shown = []
+
+    def video(self, tag, file, env_steps, seed):
+        self.shown.append((tag, file, file.stat().st_size > 0, env_steps, seed))
+
+    def ignore(self, *content):
+        pass
+
+    begin = scalars = image = end = ignore
+
+
+def test_films_of_several_seeds_lie_side_by_side_and_are_shown_where_the_run_is_tracked(tmp_path):
+    elsewhere, cinema = tmp_path / "else" / "where", Cinema()
+    films = [FilmCallback(every=100), FilmCallback(every=100, seed=4, folder=elsewhere)]
+    agent = PPO(Drawn, seed=3, seeds=2, workers=0, **TINY)
+    agent.learn(128, films, out=tmp_path / "run", track=cinema)
+    first, second = tmp_path / "run" / "videos" / "seed_3_step_128.mp4", elsewhere / "seed_4_step_128.mp4"
+    assert cinema.shown == [("film", first, True, 128, 3), ("film", second, True, 128, 4)]
+    assert [[film.path for film in callback.films] for callback in films] == [[first], [second]]
+    agent.learn(128, films[1])  # a callback can serve in another run, here one without a folder
+    assert [film.path.name for film in films[1].films] == ["seed_4_step_256.mp4"]
 
 
 def test_a_film_that_fails_does_not_end_the_run(tmp_path, capsys):
@@ -259,9 +287,9 @@ def test_a_film_that_fails_does_not_end_the_run(tmp_path, capsys):
             return super().render() if len(renders) < 12 else None
 
     agent = PPO(FailsLater, workers=0, **TINY)
-    agent.learn(192, out=tmp_path, capture=FilmCapture(every=64))
+    agent.learn(192, FilmCallback(every=64), out=tmp_path)
     assert agent.population.iteration == 3
-    assert [path.name for path in (tmp_path / "videos").iterdir()] == ["step_64.mp4"]
+    assert [path.name for path in (tmp_path / "videos").iterdir()] == ["seed_0_step_64.mp4"]
     said = capsys.readouterr().err
     assert f"no film after step 128: FailsLater {CANNOT}" in said
     assert "no film after step 192: " in said
@@ -270,13 +298,17 @@ def test_a_film_that_fails_does_not_end_the_run(tmp_path, capsys):
 def test_films_of_a_run_are_refused_before_it_begins(elsewhere, capsys):
     agent = PPO(Drawn(render_mode="rgb_array"), **TINY)
     with pytest.raises(UserError, match="used for training and cannot be filmed meanwhile"):
-        agent.learn(64, out="run", capture=FilmCapture(every=64))
+        agent.learn(64, FilmCallback(every=64), out="run")
     with pytest.raises(UserError, match=r"name it with out=…\."):
-        PPO(Drawn, workers=0, **TINY).learn(64, capture=FilmCapture(every=64))
+        PPO(Drawn, workers=0, **TINY).learn(64, FilmCallback(every=64))
+    with pytest.raises(UserError, match="/proc/x cannot be the folder of films"):
+        PPO(Drawn, workers=0, **TINY).learn(64, FilmCallback(every=64, folder="/proc/x"))
+    with pytest.raises(UserError, match="every must be at least 1, but is 0"):
+        FilmCallback(every=0)
     train = ["train", "CartPole-v1", "--algo", "ppo", "--out", "run"]
     for options, message in {
         ("--capture-every", "5"): "are for --capture-video, which is not given.",
-        ("--capture-video", "--capture-every", "0"): "steps between films must be at least 1, but is 0.",
+        ("--capture-video", "--capture-every", "0"): "capture_every must be at least 1, or None, but is 0.",
         ("--capture-video", "--capture-seed", "7"): "There is no seed 7 here; the seeds are 0.",
     }.items():
         assert cli.run([*train, *options]) == 2

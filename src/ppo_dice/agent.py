@@ -32,7 +32,6 @@ from ppo_dice.envs.seeding import Purpose
 from ppo_dice.envs.spaces import action_size, observation_bytes, stack_observations, unstack_actions
 from ppo_dice.errors import UserError
 from ppo_dice.evaluation import MAX_COPIES, Evaluation, evaluate, groups_of_seeds, together
-from ppo_dice.film_capture import FilmCapture
 from ppo_dice.interrupts import interrupts_kept, interrupts_wait
 from ppo_dice.limits import refuse_rollout_beyond_memory, refuse_too_many_copies
 from ppo_dice.population import stack, unstack
@@ -108,26 +107,23 @@ class Agent:
         progress_bar: bool = False,
         out: str | Path | None = None,
         track: bool | Sink | Sequence[Sink] = False,
-        capture: FilmCapture | None = None,
     ) -> AnyAgent:
         """Train every seed for `total_timesteps` steps, rounded up to whole iterations.
 
         Callbacks are called after every iteration and may end the run; `stop_reason` says why. With `out`,
         the run is recorded in that folder, and `track` shows it elsewhere too: in Weights & Biases (True), or
-        in sinks of one's own. `capture` films it. Called again, training goes on from where it stands, with
-        new episodes and the learning-rate schedule from its start. Ctrl-C leaves everything usable.
+        in sinks of one's own. Called again, training goes on from where it stands, with new episodes and the
+        learning-rate schedule from its start. Ctrl-C leaves everything usable.
         """
         run = dataclasses.replace(self.run, total_timesteps=total_timesteps)
         callbacks, sinks = Callbacks(callback), chosen_sinks(track)
         if sinks and out is None:
             raise UserError("A run that is tracked is recorded in a folder too; name it with out=….")
         folder = None if out is None else RunFolder(Path(out), sinks)
-        if capture:
-            capture.start(self, None if folder is None else folder.path)
         envs = self._next_envs or self._make_envs(self.config.n_envs, segment=self._segment)
         self._next_envs, self._segment = None, self._segment + 1
         self.spec = envs.spec  # what is loaded may be trained on by another backend
-        self._train(envs, run, folder, callbacks, capture, progress_bar)
+        self._train(envs, run, folder, callbacks, progress_bar)
         return self
 
     def predict(
@@ -367,7 +363,6 @@ class Agent:
         run: RunConfig,
         folder: RunFolder | None,
         callbacks: Callbacks,
-        capture: FilmCapture | None,
         progress_bar: bool,
     ) -> None:
         """Train, record and call back; a folder that is begun is finished too, whatever happens."""
@@ -396,8 +391,6 @@ class Agent:
                             if folder:
                                 folder.record(training.recorded, training.evaluation, self.save)
                     display.show(training.recorded)
-                    if capture:
-                        capture.after(self, iteration)
                     raise_lost_interrupt()
                     if training.stop_reason is not None:
                         break

@@ -21,8 +21,8 @@ from ppo_dice.atari_settings import describe
 from ppo_dice.config import FilmConfig, RunConfig
 from ppo_dice.errors import UserError
 from ppo_dice.interrupts import INTERRUPTED, interrupts_wait
+from ppo_dice.monitor_options import MonitorOptions, monitoring_callbacks
 from ppo_dice.presets import preset, preset_names
-from ppo_dice.watch_options import WatchOptions, watching_callbacks
 
 DEFAULT_ALGORITHM = "ppo-dice"
 
@@ -37,7 +37,7 @@ class TrainOptions(Generic[Config]):
     """Id of the environment, e.g. Hopper-v5 or my_package.my_envs:MyEnv-v0; it comes first."""
     run: Annotated[RunConfig, tyro.conf.arg(name="")]
     config: Annotated[Config, tyro.conf.arg(name="")]
-    watch: Annotated[WatchOptions, tyro.conf.arg(name="")]
+    monitor: Annotated[MonitorOptions, tyro.conf.arg(name="")]
     algo: str = DEFAULT_ALGORITHM
     """Algorithm: ppo-dice or ppo."""
     preset: str = "default"
@@ -48,12 +48,6 @@ class TrainOptions(Generic[Config]):
     """Of Atari's games: probability that a frame repeats the action before; 0 in the paper."""
     out: Path | None = None
     """Folder of the run; runs/ENV/ALGO-TIME where it is not given."""
-    capture_video: bool = False
-    """Film an episode now and then, into the folder videos of the run's folder."""
-    capture_every: int | None = None
-    """Steps per seed between films; a tenth of the run where it is not given."""
-    capture_seed: int | None = None
-    """Seed of the member that is filmed; the first where it is not given."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class FilmOptions:
+class WatchOptions:
     """Film whole episodes of one trained agent, with frozen statistics."""
 
     run: tyro.conf.Positional[Path]
@@ -146,8 +140,7 @@ def _train(arguments: list[str]) -> int:
     from ppo_dice.tracking import chosen_sinks
     from ppo_dice.training import NonFiniteError
 
-    sinks = chosen_sinks(options.watch.track)
-    capture = _film_capture(options)
+    sinks = chosen_sinks(options.monitor.track)
     RunFolder(out)  # refuses a folder that cannot be used, before any work starts
     if options.algo not in AGENTS:
         raise UserError(f"The command line cannot train {options.algo!r}; it has no agent class.")
@@ -164,12 +157,10 @@ def _train(arguments: list[str]) -> int:
     print(f"{options.algo} on {agent.spec.id} ({agent.spec.engine}), seeds {_span(agent.seeds)} → {out}")
     if agent.spec.pipeline:
         print(f"pipeline: {describe(agent.spec.pipeline)}")
-    evaluation, callbacks = watching_callbacks(options.watch)
+    callbacks = monitoring_callbacks(options.monitor, run_config.total_timesteps)
     status, began = 0, time.perf_counter()
     try:
-        agent.learn(
-            run_config.total_timesteps, callbacks, progress_bar=True, out=out, track=sinks, capture=capture
-        )
+        agent.learn(run_config.total_timesteps, callbacks, progress_bar=True, out=out, track=sinks)
     except KeyboardInterrupt:
         print("interrupted; everything up to the last whole iteration is saved", file=sys.stderr)
         status = INTERRUPTED
@@ -180,26 +171,9 @@ def _train(arguments: list[str]) -> int:
         if agent.stop_reason:
             print(f"stopped: {agent.stop_reason}")
     _print_result(agent, time.perf_counter() - began)
-    if evaluation and evaluation.best.model is not None:
-        _print_best(evaluation.best, out)
-    if capture and capture.films:
-        last = capture.films[-1]
-        print(f"films: {last.path.parent}" + (f", {last.note}" if last.note else ""))
+    _print_monitored(callbacks, out)
     print(f"model, metrics and picture: {out} ({CURVE_FILE})")
     return status
-
-
-def _film_capture(options: TrainOptions[Any]) -> Any:
-    if not options.capture_video:
-        if options.capture_every is not None or options.capture_seed is not None:
-            raise UserError("--capture-every and --capture-seed are for --capture-video, which is not given.")
-        return None
-    from ppo_dice.film_capture import FilmCapture
-
-    every = (
-        max(1, options.run.total_timesteps // 10) if options.capture_every is None else options.capture_every
-    )
-    return FilmCapture(every, seed=options.capture_seed)
 
 
 def parse_train(arguments: list[str]) -> TrainOptions[Any]:
@@ -212,7 +186,7 @@ def parse_train(arguments: list[str]) -> TrainOptions[Any]:
     name = _peek(arguments, "--preset", "default")
     cls = config_class(algo)
     default: TrainOptions[Any] = TrainOptions(
-        env=env or "", run=RunConfig(), config=preset(algo, env or "", name), watch=WatchOptions()
+        env=env or "", run=RunConfig(), config=preset(algo, env or "", name), monitor=MonitorOptions()
     )
     return tyro.cli(
         TrainOptions[cls],  # type: ignore[valid-type]
@@ -254,7 +228,7 @@ def _evaluate(arguments: list[str]) -> int:
 
 
 def _watch(arguments: list[str]) -> int:
-    options = tyro.cli(FilmOptions, args=arguments, prog="ppo-dice watch")
+    options = tyro.cli(WatchOptions, args=arguments, prog="ppo-dice watch")
     render_kwargs = _json_object("--render-kwargs", options.render_kwargs)
     prepare_jax()
     from ppo_dice.agent import load
@@ -368,13 +342,21 @@ def _print_result(agent: Any, seconds: float) -> None:
         print(f"mean over seeds: {_mean_text(sum(values) / len(values), standard_error(values))}")
 
 
-def _print_best(best: Any, out: Path) -> None:
+def _print_monitored(callbacks: list[Any], out: Path) -> None:
+    """What the callbacks have kept."""
+    from ppo_dice.callbacks import EvalCallback, FilmCallback
     from ppo_dice.evaluation import standard_error
     from ppo_dice.run_folder import BEST_MODEL_FILE
 
-    values = list(best.mean_by_seed.values())
-    mean = _mean_text(sum(values) / len(values), standard_error(values))
-    print(f"best evaluation of every seed, mean over seeds: {mean}; its models: {out / BEST_MODEL_FILE}")
+    for callback in callbacks:
+        if isinstance(callback, EvalCallback) and callback.best.model is not None:
+            values = list(callback.best.mean_by_seed.values())
+            mean = _mean_text(sum(values) / len(values), standard_error(values))
+            models = out / BEST_MODEL_FILE
+            print(f"best evaluation of every seed, mean over seeds: {mean}; its models: {models}")
+        if isinstance(callback, FilmCallback) and callback.films:
+            last = callback.films[-1]
+            print(f"films: {last.path.parent}" + (f", {last.note}" if last.note else ""))
 
 
 def _mean_text(mean: float, error: float | None) -> str:
