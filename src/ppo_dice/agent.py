@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -32,11 +31,11 @@ from ppo_dice.envs.seeding import Purpose
 from ppo_dice.envs.spaces import action_size, observation_bytes, stack_observations, unstack_actions
 from ppo_dice.errors import UserError
 from ppo_dice.evaluation import MAX_COPIES, Evaluation, evaluate, groups_of_seeds, together
-from ppo_dice.interrupts import interrupts_kept, interrupts_wait
 from ppo_dice.limits import refuse_rollout_beyond_memory, refuse_too_many_copies
 from ppo_dice.population import stack, unstack
 from ppo_dice.presets import preset as make_preset
 from ppo_dice.progress import progress_display
+from ppo_dice.recorded_run import RecordedRun
 from ppo_dice.run_folder import MODEL_FILE, RunFolder
 from ppo_dice.tracking import Sink, chosen_sinks
 from ppo_dice.training import Iteration, Population, init_population, n_iterations_for, train
@@ -365,67 +364,18 @@ class Agent:
         callbacks: Callbacks,
         progress_bar: bool,
     ) -> None:
-        """Train, record and call back; a folder that is begun is finished too, whatever happens."""
         total = run.total_timesteps
         last_iteration = self.population.iteration + n_iterations_for(total, self.config)
         last_step = last_iteration * self.config.batch_size
-        display = progress_display(last_step, enabled=progress_bar)
         training = Training(self, last_step, folder)
+        display = progress_display(last_step, enabled=progress_bar)
+        iterations = train(self._algorithm, envs, self.population, self.config, total)
         try:
-            callbacks.start(training)
-            with interrupts_wait() as may_be_interrupted:
-                if folder:
-                    description = self.description() | {"callbacks": callbacks.names}
-                    with may_be_interrupted():
-                        folder.begin_sinks(description, dataclasses.asdict(run))
-                    folder.begin(description, dataclasses.asdict(run))
-            with interrupts_kept() as raise_lost_interrupt, display:
-                for iteration in train(self._algorithm, envs, self.population, self.config, total):
-                    with interrupts_wait() as may_be_interrupted:  # agent and folder tell the same story
-                        self._note(iteration)
-                        training.advance(iteration)
-                        try:
-                            with may_be_interrupted():
-                                callbacks.call(training)
-                        finally:
-                            if folder:
-                                folder.record(training.recorded, training.evaluation, self.save)
-                    display.show(training.recorded)
-                    raise_lost_interrupt()
-                    if training.stop_reason is not None:
-                        break
-        except BaseException as error:
-            training.stop_reason = "interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
-            raise
+            RecordedRun(training, run, envs, callbacks, folder, display).go(iterations, self._take_in)
         finally:
             self.stop_reason = training.stop_reason
-            complete = self.population.iteration == last_iteration
-            self._end(envs, training, folder, callbacks, complete=complete)
 
-    def _end(
-        self,
-        envs: Environments,
-        training: Training,
-        folder: RunFolder | None,
-        callbacks: Callbacks,
-        *,
-        complete: bool,
-    ) -> None:
-        """Callbacks, environments, files and sinks, in this order; none is left out where another raises."""
-        stopped = training.stop_reason
-        try:
-            with interrupts_wait() as may_be_interrupted, ExitStack() as ending:  # last in, first out
-                if folder and folder.begun:
-                    finish = partial(folder.finish, complete=complete, stopped=stopped)
-                    ending.callback(finish, self.save, self.final_return)
-                ending.callback(envs.close)
-                with may_be_interrupted():
-                    callbacks.end(training)
-        finally:
-            if folder:
-                folder.end_sinks()  # Ctrl-C may cut it short: it may need a network
-
-    def _note(self, iteration: Iteration) -> None:
+    def _take_in(self, iteration: Iteration) -> None:
         self._set_population(iteration.population)
         for seed, metrics in zip(self.seeds, iteration.metrics):
             if "rollout/last_10_return" in metrics:

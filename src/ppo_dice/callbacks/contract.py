@@ -35,6 +35,11 @@ class AgentInTraining(Protocol):
         """The training state of every seed: arrays to be read."""
         ...
 
+    @property
+    def final_return(self) -> dict[int, float]:
+        """The mean return of the last 10 training episodes, by seed."""
+        ...
+
     def predict(
         self,
         observation: Any,
@@ -126,6 +131,11 @@ class Training:
     def previous_env_steps(self) -> int:
         """The same, before this iteration."""
         return self.last.env_steps - self.last.steps
+
+    @property
+    def complete(self) -> bool:
+        """Whether this iteration is the last one of the whole run."""
+        return self._iteration is not None and self.env_steps >= self.final_env_steps
 
     @property
     def metrics(self) -> dict[int, Mapping[str, float]]:

@@ -55,8 +55,7 @@ class EvalCallback(Callback):
 
     def on_iteration(self, training: Training) -> None:
         """Evaluate where it is time to."""
-        is_last = training.env_steps >= training.final_env_steps
-        if not is_last and not training.reaches_multiple_of(self.eval_freq):
+        if not training.reaches_multiple_of(self.eval_freq) and not training.complete:
             return
         began = time.perf_counter()
         evaluation = training.agent.evaluate(
