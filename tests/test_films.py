@@ -122,6 +122,7 @@ CANNOT = "cannot be filmed: made with render_mode='rgb_array', an environment mu
             r"of one size, but after \(33, 47, 3\) came \(35",
         ),
         ("HopperHop-v1", "HopperHop-v1 is a task of EnvPool alone"),
+        ("ALE/Pong-v5", "ALE/Pong-v5 cannot be filmed yet: what trains on Atari's games"),
     ],
 )
 def test_what_cannot_be_filmed_is_refused_and_an_earlier_film_stays(env, message, tmp_path):

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium
 
+from ppo_dice.atari_games import game_of
 from ppo_dice.envs.drawing import is_of_opengl, no_opengl, require_opengl
 from ppo_dice.envs.gymnasium_make import EnvLike, make_copy, refused_argument
 from ppo_dice.envs.names import envpool_ids
@@ -37,6 +38,8 @@ def cannot_be_filmed(env: EnvLike) -> UserError:
 
 
 def _make(env: EnvLike, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    if game_of(env) is not None:
+        raise UserError(f"{env} cannot be filmed yet: what trains on Atari's games draws no frames.")
     if isinstance(env, str) and env not in gymnasium.registry and env in envpool_ids():
         raise UserError(f"{env} is a task of EnvPool alone, and only Gymnasium's environments can be filmed.")
     try:
