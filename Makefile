@@ -5,19 +5,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: train test check bench docs format clean
+.PHONY: train test check interop bench docs format clean
 
 train: $(READY)
 	$(BIN)/ppo-dice train Hopper-v5 --seeds 4 --total-timesteps 250_000
 
 test: $(READY)
-	$(BIN)/pytest -n auto --maxprocesses 8 --cov --cov-report=term
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal --cov --cov-report=term
 
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+interop: $(READY)
+	$(BIN)/python benchmarks/peers.py
+	benchmarks/.venv/bin/python -m pytest interop
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

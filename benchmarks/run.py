@@ -11,7 +11,6 @@ import platform
 import subprocess
 import sys
 import time
-import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +18,12 @@ from typing import Any
 
 import task
 from command_line import measure_waits
+from peers import PYTHON as PEERS_PYTHON
+from peers import install_peers
 from report import markdown
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-REQUIREMENTS = HERE / "requirements-peers.txt"
-PEERS = HERE / ".venv"
-PEERS_PYTHON = PEERS / "bin" / "python"
 
 
 @dataclass(frozen=True)
@@ -153,17 +151,6 @@ def play(taking_part: dict[str, Contestant], rounds: int, title: str) -> dict[st
         for name, contestant in taking_part.items():
             turns[name].append(contestant.turn())
     return turns
-
-
-def install_peers() -> None:
-    """The peers live in an environment of their own, made anew when their requirements change."""
-    installed = PEERS / REQUIREMENTS.name
-    if installed.exists() and installed.read_text() == REQUIREMENTS.read_text():
-        return
-    if not PEERS_PYTHON.exists():
-        venv.create(PEERS, with_pip=True)
-    subprocess.run([PEERS_PYTHON, "-m", "pip", "install", "--quiet", "-r", REQUIREMENTS], check=True)
-    installed.write_text(REQUIREMENTS.read_text())
 
 
 def machine() -> dict[str, Any]:

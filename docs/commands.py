@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-LIMITS = {"timesteps": 4096, "seeds": 2, "episodes": 2}
+LIMITS = {"timesteps": 2048, "seeds": 2, "episodes": 2}
 """What `shorten` leaves of environment steps, of seeds and of evaluation episodes."""
 
 _FENCE = re.compile(

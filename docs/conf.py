@@ -86,8 +86,8 @@ class PresetTable(_TableDirective):
     final_argument_whitespace = True
 
     def markdown(self) -> list[str]:
-        from ppo_dice.commands import settings_by_option
         from ppo_dice.presets import preset, preset_names
+        from ppo_dice.settings import settings_by_option
 
         algorithm, *environments = self.arguments[0].split()
         columns = {

@@ -12,8 +12,10 @@ import jax
 import pytest
 from hypothesis import settings
 
-from compiled import forget
+from compiled import CHEAP, forget_if_much, training_compiled_as_shipped
 
+# Read when JAX makes its first array, and in subprocesses. A flag that is set already comes last, and wins.
+os.environ["XLA_FLAGS"] = f"{CHEAP} {os.environ.get('XLA_FLAGS', '')}"
 jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -23,11 +25,16 @@ settings.register_profile("ppo-dice", deadline=None, derandomize=True, print_blo
 settings.load_profile("ppo-dice")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def forget_what_was_compiled() -> Iterator[None]:
-    """A process that kept the compiled code of all tests would die of it."""
-    yield
-    forget()
+@pytest.fixture(autouse=True)
+def _forget_what_was_compiled() -> None:
+    forget_if_much()
+
+
+@pytest.fixture(scope="module")
+def as_shipped() -> Iterator[None]:
+    """Agents train with the code that users have: for tests of bits and of learning."""
+    with training_compiled_as_shipped():
+        yield
 
 
 @pytest.fixture

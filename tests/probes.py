@@ -1,9 +1,11 @@
 """Environments whose values and best actions are known beforehand."""
 
-from typing import Any
+import signal
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.spaces import Box, Discrete
 
 
@@ -108,3 +110,19 @@ class Broken(Probe):
     def step(self, action: Any) -> Any:
         self.steps += 1
         return self.see(0.0), float("nan") if self.steps > self.after else 1.0, False, False, {}
+
+
+class InterruptingCartPole(CartPoleEnv):
+    """Sends one interrupt, after a number of steps that all copies take together."""
+
+    left: ClassVar[int] = 0
+
+    @classmethod
+    def interrupt_after(cls, steps: int) -> None:
+        cls.left = steps
+
+    def step(self, action: Any) -> Any:
+        InterruptingCartPole.left -= 1
+        if InterruptingCartPole.left == 0:
+            signal.raise_signal(signal.SIGINT)
+        return super().step(action)

@@ -4,6 +4,7 @@ import signal
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
@@ -96,6 +97,22 @@ def test_predict_takes_batches_and_picks_a_member():
         agent.predict(batch, seed=0)
     with pytest.raises(UserError, match="neither one from"):
         agent.predict(np.zeros(4))
+
+
+def test_a_member_alone_is_an_agent_of_its_seed(tmp_path):
+    agent = PPO("CartPole-v1", seed=4, seeds=3, **TINY).learn(512)
+    member = agent.member(5)
+    assert (agent.seeds, member.seeds, member.run.seed_values) == ((4, 5, 6), (5,), range(5, 6))
+    assert member.final_return == {5: agent.final_return[5]}
+    assert member.evaluate(2) == agent.evaluate(2, seed=5)
+    assert PPO.load(member.save(tmp_path / "member")).evaluate(2) == agent.evaluate(2, seed=5)
+    trained, alone = agent.learn(256), member.learn(256)
+    for ours, single in zip(
+        jax.tree.leaves(trained.population.state), jax.tree.leaves(alone.population.state), strict=True
+    ):
+        np.testing.assert_array_equal(np.asarray(ours)[1], np.asarray(single)[0])
+    with pytest.raises(UserError, match="There is no seed 7 here; the seeds are 4, 5, 6"):
+        agent.member(7)
 
 
 def test_what_is_loaded_acts_and_evaluates_like_what_was_saved(tmp_path):

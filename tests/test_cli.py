@@ -227,7 +227,7 @@ def test_a_mistake_gets_one_sentence_and_no_work(arguments, capsys, elsewhere):
         (["evaluate", "nowhere"], "There is no run's folder and no model file nowhere."),
         (["evaluate", "."], "is not a run's folder: it holds no model.safetensors"),
         (["envs", "zzzz"], "No environment has 'zzzz' in its name"),
-        (["fly"], "There is no command 'fly'; known are: train, evaluate"),
+        (["fly"], "There is no command 'fly'; known are: train, tune, evaluate"),
     ],
 )
 def test_mistakes_of_other_commands(arguments, message, capsys, elsewhere):

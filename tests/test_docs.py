@@ -27,7 +27,7 @@ def test_every_block_of_the_page_runs(page):
 
 def test_the_substitution_cuts_what_is_long_and_keeps_what_is_short():
     pairs = {
-        "train X --seeds 10 --total-timesteps 1_000_000": "train X --seeds 2 --total-timesteps 4096",
+        "train X --seeds 10 --total-timesteps 1_000_000": "train X --seeds 2 --total-timesteps 2048",
         "agent.learn(500)": "agent.learn(500)",
         "PPO(env, seeds=10).evaluate(episodes=20)": "PPO(env, seeds=2).evaluate(episodes=2)",
     }
@@ -68,3 +68,21 @@ def explained_metrics(page):
     """The tags in the first column of a page's tables."""
     text = (ROOT / "docs" / "algorithms" / page).read_text()
     return set(re.findall(r"^\| `((?:rollout|train|policy|time|dice)/\w+)` \|", text, re.M))
+
+
+def test_every_setting_stands_on_the_page_for_those_who_come_from_elsewhere():
+    from ppo_dice import PPODiceConfig
+    from ppo_dice.settings import settings_by_option
+
+    page = (ROOT / "docs" / "howto" / "from_stable_baselines3.md").read_text()
+    tables = page[page.index("(names-elsewhere)=") :]
+    assert [name for name in settings_by_option(PPODiceConfig()) if f"`{name}`" not in tables] == []
+
+
+def test_the_default_search_is_what_the_page_says():
+    from ppo_dice.search_space import PPO_DICE_SEARCH
+
+    page = (ROOT / "docs" / "howto" / "search.md").read_text()
+    rows = dict(re.findall(r"^\| `([\w.]+)` \| ([^|]+) \| (?:both|PPO-DICE) \|$", page, re.M))
+    said = {name: row.replace(", logarithmic", ":log").replace(" to ", ":") for name, row in rows.items()}
+    assert {name: row.replace(", ", ",") for name, row in said.items()} == PPO_DICE_SEARCH

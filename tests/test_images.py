@@ -33,7 +33,7 @@ def textbook(cnn: CNN, image: np.ndarray) -> jax.Array:
             x, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
         x = jax.nn.relu(x + bias[None, None, None])
-    return jax.nn.relu(cnn.dense(x.reshape(-1)))
+    return jax.nn.relu(cnn.dense @ x.reshape(-1) + cnn.dense_bias)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_the_network_is_the_textbooks(
     def value_and_gradient(read: Callable[[CNN], jax.Array]) -> tuple[jax.Array, CNN]:
         return jax.jit(jax.value_and_grad(lambda cnn: weights @ read(cnn)))(cnn)
 
-    ours = value_and_gradient(lambda cnn: cnn.ready()(seen))
+    ours = value_and_gradient(lambda cnn: cnn(seen[None])[0])
     theirs = value_and_gradient(lambda cnn: textbook(cnn, image))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4), ours, theirs)
     assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves(ours[1]))
 
 
 def test_both_kinds_of_convolution_agree() -> None:
-    x, kernel = jax.random.normal(KEY, (9, 8, 6)), jax.random.normal(KEY, (3, 3, 6, 4))
+    x, kernel = jax.random.normal(KEY, (2, 9, 8, 6)), jax.random.normal(KEY, (3, 3, 6, 4))
     np.testing.assert_allclose(
         convolve_by_products(x, kernel), convolve_natively(x, kernel), rtol=1e-4, atol=1e-5
     )
@@ -78,7 +78,7 @@ def test_atari_frames_are_cut_without_gaps() -> None:
     assert (view.rows, view.columns, view.depth) == (21, 21, 64)
     assert view.size == view.image.size
     cnn = init_cnn(view, NATURE, KEY)
-    assert cnn.dense.weight.shape == (512, 3136)
+    assert cnn.dense.shape == (512, 3136)
 
 
 def test_the_kernel_that_does_not_fit_is_named() -> None:

@@ -18,6 +18,7 @@ from probes import (
     RightActionByObservation,
 )
 
+pytestmark = pytest.mark.usefixtures("as_shipped")
 SEEDS = 3
 
 

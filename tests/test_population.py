@@ -7,6 +7,7 @@ import pytest
 from ppo_dice import PPO, PPODice
 from ppo_dice.population import CompileClock, FusedOverSeeds, OverSeeds, select, stack, unstack
 
+pytestmark = pytest.mark.usefixtures("as_shipped")
 TINY = {"n_steps": 64, "n_minibatches": 4, "n_epochs": 2, "hidden_sizes": (16,)}
 
 

@@ -22,8 +22,7 @@ compiled_update = jax.jit(ppo.update)
 
 
 def make_state(kind: ActionKind, config: PPOConfig, seed: int = 0) -> ppo.PPOState:
-    init = jax.jit(lambda key, config: ppo.init(ObservationKind(SIZE), kind, key, config))
-    return init(jax.random.key(seed), traced_config(config))
+    return ppo.init(ObservationKind(SIZE), kind, jax.random.key(seed), traced_config(config))
 
 
 def make_rollout(state: ppo.PPOState, config: PPOConfig, seed: int = 0) -> Rollout:
@@ -106,7 +105,7 @@ def test_the_gradient_equals_finite_differences(kind, surrogate, kl_penalty):
         @jax.jit
         def along(step: Any) -> Any:
             moved = jax.tree.map(lambda leaf, d: leaf + step * d, networks, direction)
-            return ppo.loss(moved, batch, behaviour, jnp.float64(0.7), numbers)[0]
+            return ppo.loss(moved, batch.obs, batch, behaviour, jnp.float64(0.7), numbers)[0]
 
         slope = float(jax.grad(along)(0.0))
         h = 1e-6

@@ -1,6 +1,5 @@
 """PPO-DICE's update: PPO to the last bit without its weight, and what each option does to it."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from compiled import forget
+from compiled import AS_SHIPPED
 from ppo_dice import discriminator as dice
 from ppo_dice.algorithms import ppo, ppo_dice
 from ppo_dice.config import DiceConfig, PPODiceConfig
@@ -30,12 +29,8 @@ SMALL = PPODiceConfig(
     dice=DiceConfig(hidden_sizes=(8,), discriminator_steps=2),
 )
 compiled_update = jax.jit(ppo_dice.update)
-
-
-@pytest.fixture(autouse=True)
-def _forget_each_option() -> Iterator[None]:
-    yield
-    forget()
+shipped_update = jax.jit(ppo_dice.update, compiler_options=AS_SHIPPED)
+shipped_ppo_update = jax.jit(ppo.update, compiler_options=AS_SHIPPED)
 
 
 def with_dice(config: PPODiceConfig = SMALL, **settings: Any) -> PPODiceConfig:
@@ -43,17 +38,19 @@ def with_dice(config: PPODiceConfig = SMALL, **settings: Any) -> PPODiceConfig:
 
 
 def make_state(kind: ActionKind, config: PPODiceConfig, seed: int = 0) -> ppo_dice.PPODiceState:
-    init = jax.jit(lambda key, config: ppo_dice.init(ObservationKind(SIZE), kind, key, config))
-    return init(jax.random.key(seed), traced_config(config))
+    return ppo_dice.init(ObservationKind(SIZE), kind, jax.random.key(seed), traced_config(config))
 
 
-def run(config: PPODiceConfig, kind: ActionKind = KINDS["continuous"], iterations: int = 1) -> Any:
-    """The states before and after, and the metrics of the last iteration."""
-    before = state = make_state(kind, config)
-    for number in range(iterations):
-        rollout = episodes(make_rollout(state.ppo, config, seed=number))
-        state, metrics = compiled_update(state, rollout, jax.random.key(9 + number), traced_config(config))
-    return before, state, {tag: float(value) for tag, value in metrics.items()}
+def run(
+    config: PPODiceConfig,
+    kind: ActionKind = KINDS["continuous"],
+    update: Any = compiled_update,
+) -> Any:
+    """The states before and after, and the metrics."""
+    before = make_state(kind, config)
+    rollout = episodes(make_rollout(before.ppo, config))
+    after, metrics = update(before, rollout, jax.random.key(9), traced_config(config))
+    return before, after, {tag: float(value) for tag, value in metrics.items()}
 
 
 def episodes(rollout: Rollout) -> Rollout:
@@ -71,12 +68,10 @@ def leaves(tree: Any) -> list[np.ndarray]:
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_with_a_weight_of_zero_it_is_ppo_to_the_last_bit(kind):
     config = with_dice(coefficient=0.0)
-    before, after, metrics = run(config, ALL_KINDS[kind])
-    plain = jax.jit(lambda key, config: ppo.init(ObservationKind(SIZE), ALL_KINDS[kind], key, config))(
-        jax.random.key(0), traced_config(config)
-    )
+    before, after, metrics = run(config, ALL_KINDS[kind], shipped_update)
+    plain = ppo.init(ObservationKind(SIZE), ALL_KINDS[kind], jax.random.key(0), traced_config(config))
     rollout = episodes(make_rollout(plain, config))
-    plain, plain_metrics = jax.jit(ppo.update)(plain, rollout, jax.random.key(9), traced_config(config))
+    plain, plain_metrics = shipped_ppo_update(plain, rollout, jax.random.key(9), traced_config(config))
     for ours, theirs in zip(leaves(after.ppo), leaves(plain), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     for tag, value in plain_metrics.items():
@@ -179,8 +174,8 @@ def test_a_broken_discriminator_cannot_reach_the_policy(factor):
     state = broken(make_state(KINDS["continuous"], config), factor)
     one_step = replace(config, n_epochs=1, n_minibatches=1, learning_rate=1e-2)
     rollout = episodes(make_rollout(state.ppo, one_step))
-    after, metrics = compiled_update(state, rollout, jax.random.key(0), traced_config(one_step))
-    plain, _ = jax.jit(ppo.update)(state.ppo, rollout, jax.random.key(0), traced_config(one_step))
+    after, metrics = shipped_update(state, rollout, jax.random.key(0), traced_config(one_step))
+    plain, _ = shipped_ppo_update(state.ppo, rollout, jax.random.key(0), traced_config(one_step))
     if float(metrics["dice/valid"]) == 0:
         for ours, theirs in zip(leaves(after.ppo), leaves(plain), strict=True):
             np.testing.assert_array_equal(ours, theirs)

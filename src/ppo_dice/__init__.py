@@ -19,8 +19,10 @@ _HOMES = {
     "DiceConfig": "ppo_dice.config",
     "PPOConfig": "ppo_dice.config",
     "PPODiceConfig": "ppo_dice.config",
+    "Sweep": "ppo_dice.sweeps",
     "UserError": "ppo_dice.errors",
     "preset": "ppo_dice.presets",
+    "tune": "ppo_dice.tuning",
 }
 __all__ = [
     "PPO",
@@ -29,10 +31,12 @@ __all__ = [
     "PPOConfig",
     "PPODice",
     "PPODiceConfig",
+    "Sweep",
     "UserError",
     "__version__",
     "load",
     "preset",
+    "tune",
 ]
 
 if TYPE_CHECKING:
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     from ppo_dice.config import DiceConfig, PPOConfig, PPODiceConfig
     from ppo_dice.errors import UserError
     from ppo_dice.presets import preset
+    from ppo_dice.sweeps import Sweep
+    from ppo_dice.tuning import tune
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,6 @@
 """The facade people know: `learn`, `predict`, `evaluate`, `save`, `load`."""
 
+import copy
 import dataclasses
 import difflib
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from ppo_dice.envs.spaces import action_size, observation_bytes, stack_observati
 from ppo_dice.errors import UserError
 from ppo_dice.evaluation import MAX_COPIES, Evaluation, evaluate, groups_of_seeds, together
 from ppo_dice.limits import refuse_rollout_beyond_memory, refuse_too_many_copies
-from ppo_dice.population import stack, unstack
+from ppo_dice.population import select, stack, unstack
 from ppo_dice.presets import preset as make_preset
 from ppo_dice.progress import progress_display
 from ppo_dice.recorded_run import RecordedRun
@@ -219,6 +220,29 @@ class Agent:
             config,
         )
 
+    def member(self: AnyAgent, seed: int) -> AnyAgent:
+        """The agent of one seed alone: to save it, or for what knows nothing of populations."""
+        place = self._member(seed)
+        alone = copy.copy(self)
+        alone.run, alone._next_envs = dataclasses.replace(self.run, seed=seed, seeds=1), None
+        alone.final_return = {one: value for one, value in self.final_return.items() if one == seed}
+        state = stack([select(self.population.state, place)])
+        alone._set_population(Population((seed,), state, self.population.iteration))
+        return alone
+
+    def close(self) -> None:
+        """Close the environments that wait for `learn`, which makes new ones where it needs them."""
+        if self._next_envs is not None:
+            self._next_envs.close()
+            self._next_envs = None
+
+    def with_config(self: AnyAgent, config: Any) -> AnyAgent:
+        """An agent of the same seeds and environment with other settings, that has learned nothing."""
+        other = copy.copy(self)
+        other.config, other._next_envs, other._segment = config, None, 0
+        other._begin(tuple(self.run.seed_values))
+        return other
+
     def save(self, path: str | Path) -> Path:
         """Write networks and normalisation statistics of every seed to one file, without any pickle."""
         if not Path(path).name:
@@ -371,11 +395,11 @@ class Agent:
         display = progress_display(last_step, enabled=progress_bar)
         iterations = train(self._algorithm, envs, self.population, self.config, total)
         try:
-            RecordedRun(training, run, envs, callbacks, folder, display).go(iterations, self._take_in)
+            RecordedRun(training, run, envs, callbacks, folder, display).go(iterations, self._note)
         finally:
             self.stop_reason = training.stop_reason
 
-    def _take_in(self, iteration: Iteration) -> None:
+    def _note(self, iteration: Iteration) -> None:
         self._set_population(iteration.population)
         for seed, metrics in zip(self.seeds, iteration.metrics):
             if "rollout/last_10_return" in metrics:
@@ -410,6 +434,14 @@ class PPODice(Agent):
 
 
 AGENTS: dict[str, type[Agent]] = {cls.algorithm: cls for cls in (PPO, PPODice)}
+
+
+def agent_class(algorithm: str) -> type[Agent]:
+    """The class of an algorithm's agents."""
+    config_class(algorithm)  # refuses a name that is not known at all
+    if algorithm not in AGENTS:
+        raise UserError(f"{algorithm!r} has no agent class here; give the class itself.")
+    return AGENTS[algorithm]
 
 
 def load(path: str | Path, **options: Any) -> Agent:

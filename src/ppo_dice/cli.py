@@ -1,4 +1,4 @@
-"""The command line: `ppo-dice train | evaluate | watch | envs | presets | theory | info`.
+"""The command line: `ppo-dice train | tune | evaluate | watch | envs | presets | theory | info`.
 
 Hardly anything is imported before Ctrl-C is taken care of.
 """
@@ -17,6 +17,7 @@ USAGE = f"""\
 usage: ppo-dice COMMAND [options]
 
   train ENV        train on a Gymnasium or EnvPool environment
+  tune ENV         search for settings, with Optuna
   evaluate RUN     run a trained population for whole episodes
   watch RUN        film a trained agent
   envs [TEXT]      list environments whose name contains TEXT

@@ -9,7 +9,8 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -23,6 +24,8 @@ from ppo_dice.errors import UserError
 from ppo_dice.interrupts import INTERRUPTED, interrupts_wait
 from ppo_dice.monitor_options import MonitorOptions, monitoring_callbacks
 from ppo_dice.presets import preset, preset_names
+from ppo_dice.search_space import split_search
+from ppo_dice.settings import read_sweep, settings_by_option, value_text
 
 DEFAULT_ALGORITHM = "ppo-dice"
 
@@ -30,14 +33,13 @@ Config = TypeVar("Config")
 
 
 @dataclass(frozen=True)
-class TrainOptions(Generic[Config]):
-    """Train a population of agents, one per seed, on one environment."""
+class TaskOptions(Generic[Config]):
+    """What is trained, on what, with which settings."""
 
     env: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ENV", help_behavior_hint="(required)")]
     """Id of the environment, e.g. Hopper-v5 or my_package.my_envs:MyEnv-v0; it comes first."""
     run: Annotated[RunConfig, tyro.conf.arg(name="")]
     config: Annotated[Config, tyro.conf.arg(name="")]
-    monitor: Annotated[MonitorOptions, tyro.conf.arg(name="")]
     algo: str = DEFAULT_ALGORITHM
     """Algorithm: ppo-dice or ppo."""
     preset: str = "default"
@@ -46,8 +48,35 @@ class TrainOptions(Generic[Config]):
     """Keyword arguments of the environment, as a JSON object."""
     sticky_actions: float | None = None
     """Of Atari's games: probability that a frame repeats the action before; 0 in the paper."""
+
+
+@dataclass(frozen=True)
+class TrainOptions(TaskOptions[Config]):
+    """Train a population of agents, one per seed, on one environment."""
+
+    monitor: Annotated[MonitorOptions, tyro.conf.arg(name="")] = field(default_factory=MonitorOptions)
     out: Path | None = None
     """Folder of the run; runs/ENV/ALGO-TIME where it is not given."""
+    sweep: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE,…")] = ()
+    """Values to compare, e.g. gae_lambda=0.9,0.95; given several times, all combinations are trained."""
+
+
+@dataclass(frozen=True)
+class TuneOptions(TaskOptions[Config]):
+    """Search for settings with Optuna; started again with the same options, it goes on where it stopped.
+
+    A trial trains all its seeds at once and counts the mean over them of the return of the last 10 training
+    episodes. The best is trained again on fresh seeds at the end.
+    """
+
+    trials: int = 20
+    """Trials that the folder is to hold in the end."""
+    search: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=RANGE …")] = ()
+    """Settings to search, e.g. learning_rate=1e-4:1e-2:log gae_lambda=0.9:0.99 hidden_sizes=64x64,256x256."""
+    final_seeds: int = 5
+    """Fresh seeds on which the winner is trained at the end."""
+    out: Path | None = None
+    """Folder of the search; runs/ENV/ALGO-tune where it is not given."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +147,7 @@ def run_command(name: str, arguments: list[str]) -> int:
     """Run a command and return its exit status."""
     commands: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
+        "tune": _tune,
         "evaluate": _evaluate,
         "watch": _watch,
         "envs": _envs,
@@ -132,8 +162,16 @@ def run_command(name: str, arguments: list[str]) -> int:
 
 def _train(arguments: list[str]) -> int:
     options = parse_train(arguments)
-    out = options.out or Path("runs", options.env.replace(":", "_"), f"{options.algo}-{_now()}")
+    out = options.out or Path(
+        "runs", options.env.replace(":", "_"), f"{options.algo}-{'sweep-' if options.sweep else ''}{_now()}"
+    )
     env_kwargs = _env_kwargs(options)
+    swept = read_sweep(options.config, options.sweep)
+    if swept and options.monitor != MonitorOptions():
+        raise UserError(
+            "A sweep is neither evaluated nor filmed nor tracked while it goes on; leave out --eval-…, "
+            "--stop-at-return, --capture-… and --track, and evaluate its runs afterwards."
+        )
     prepare_jax()
     from ppo_dice.agent import AGENTS
     from ppo_dice.run_folder import CURVE_FILE, RunFolder
@@ -144,16 +182,10 @@ def _train(arguments: list[str]) -> int:
     RunFolder(out)  # refuses a folder that cannot be used, before any work starts
     if options.algo not in AGENTS:
         raise UserError(f"The command line cannot train {options.algo!r}; it has no agent class.")
+    if swept:
+        return _train_sweep(options, swept, env_kwargs, out)
     run_config = options.run
-    agent = AGENTS[options.algo](
-        options.env,
-        seed=run_config.seed,
-        seeds=run_config.seeds,
-        config=options.config,
-        backend=run_config.backend,
-        workers=run_config.workers,
-        env_kwargs=env_kwargs,
-    )
+    agent = AGENTS[options.algo](options.env, **_keywords(options, env_kwargs))
     print(f"{options.algo} on {agent.spec.id} ({agent.spec.engine}), seeds {_span(agent.seeds)} → {out}")
     if agent.spec.pipeline:
         print(f"pipeline: {describe(agent.spec.pipeline)}")
@@ -176,24 +208,81 @@ def _train(arguments: list[str]) -> int:
     return status
 
 
+def _train_sweep(
+    options: TrainOptions[Any], swept: dict[str, Any], env_kwargs: dict[str, Any], out: Path
+) -> int:
+    from ppo_dice.sweep_folder import SWEEP_PICTURE
+    from ppo_dice.sweeps import Sweep
+
+    run = options.run
+    sweep = Sweep(options.env, algo=options.algo, **_keywords(options, env_kwargs), **swept)
+    sizes = " + ".join(str(len(population)) for population in sweep.populations)
+    print(f"{options.algo} on {options.env}, {sizes} values, seeds {_span(sweep.seeds)} → {out}", flush=True)
+    status = 0
+    try:
+        sweep.learn(run.total_timesteps, progress_bar=True, out=out)
+    except KeyboardInterrupt:
+        print("interrupted; everything up to the last whole iteration is saved", file=sys.stderr)
+        status = INTERRUPTED
+    over = "1 seed" if run.seeds == 1 else f"mean ± standard error over {run.seeds} seeds"
+    print(f"return of the last 10 training episodes, {over}:")
+    print(sweep.table())
+    print(f"a run's folder for each value, and a picture of all: {out} ({SWEEP_PICTURE})")
+    return status
+
+
+def _keywords(options: TaskOptions[Any], env_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What makes an agent of these options, and whatever is made of agents."""
+    run = options.run
+    keywords = {"config": options.config, "env_kwargs": env_kwargs}
+    return keywords | {name: getattr(run, name) for name in ("seed", "seeds", "backend", "workers")}
+
+
 def parse_train(arguments: list[str]) -> TrainOptions[Any]:
     """Parse the options of `train` on top of the preset for this algorithm and environment."""
+    options: TrainOptions[Any] = _parse_on_preset(TrainOptions, "train", arguments)
+    return options
+
+
+def _parse_on_preset(kind: Any, command: str, arguments: list[str]) -> Any:
     asks_help = any(argument in ("-h", "--help") for argument in arguments)
     env = arguments[0] if arguments and not arguments[0].startswith("-") else None
     if env is None and not asks_help:
-        raise UserError("The environment comes first: ppo-dice train ENV [options], e.g. Hopper-v5.")
+        raise UserError(f"The environment comes first: ppo-dice {command} ENV [options], e.g. Hopper-v5.")
     algo = _peek(arguments, "--algo", DEFAULT_ALGORITHM)
     name = _peek(arguments, "--preset", "default")
-    cls = config_class(algo)
-    default: TrainOptions[Any] = TrainOptions(
-        env=env or "", run=RunConfig(), config=preset(algo, env or "", name), monitor=MonitorOptions()
-    )
-    return tyro.cli(
-        TrainOptions[cls],  # type: ignore[valid-type]
-        args=arguments,
-        default=default,
-        prog="ppo-dice train",
-    )
+    default = kind(env=env or "", run=RunConfig(), config=preset(algo, env or "", name))
+    return tyro.cli(kind[config_class(algo)], args=arguments, default=default, prog=f"ppo-dice {command}")
+
+
+def _tune(arguments: list[str]) -> int:
+    options: TuneOptions[Any] = _parse_on_preset(TuneOptions, "tune", arguments)
+    out = options.out or Path("runs", options.env.replace(":", "_"), f"{options.algo}-tune")
+    env_kwargs, search = _env_kwargs(options), split_search(options.search) or None
+    prepare_jax()
+    from ppo_dice.tuning import tune
+
+    try:
+        tuned = tune(
+            options.env,
+            total_timesteps=options.run.total_timesteps,
+            out=out,
+            trials=options.trials,
+            search=search,
+            final_seeds=options.final_seeds,
+            algo=options.algo,
+            progress=partial(print, flush=True),
+            **_keywords(options, env_kwargs),
+        )
+    except KeyboardInterrupt:
+        print(f"interrupted; the same command goes on from the trials in {out}", file=sys.stderr)
+        return INTERRUPTED
+    for name, value in tuned.values.items():
+        print(f"  {name} = {value_text(value)}")
+    print(f"mean in the search, which is optimistic: {tuned.searched:.1f}")
+    print(f"mean over fresh seeds: {_mean_text(tuned.mean, tuned.standard_error)}")
+    print(f"model, metrics and picture: {tuned.folder}")
+    return 0
 
 
 def _evaluate(arguments: list[str]) -> int:
@@ -272,19 +361,6 @@ def _presets(arguments: list[str]) -> int:
             values = "".join(f"{columns[name][setting]!s:>14}" for name in names)
             print(f"  {setting:30}{values}")
     return 0
-
-
-def settings_by_option(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Every setting by the name of its option; those of a config within the config follow its name."""
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        found |= (
-            settings_by_option(value, f"{prefix}{field.name}.")
-            if dataclasses.is_dataclass(value)
-            else {prefix + field.name: value}
-        )
-    return found
 
 
 def _theory(arguments: list[str]) -> int:
@@ -373,7 +449,7 @@ def _peek(arguments: list[str], option: str, default: str) -> str:
     return default
 
 
-def _env_kwargs(options: TrainOptions[Any]) -> dict[str, Any]:
+def _env_kwargs(options: TaskOptions[Any]) -> dict[str, Any]:
     env_kwargs = _json_object("--env-kwargs", options.env_kwargs)
     if options.sticky_actions is None:
         return env_kwargs

@@ -1,6 +1,6 @@
 """What maps one observation to numbers. Every leaf of every Module is an array; callers `vmap`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,7 +19,7 @@ from ppo_dice.distributions import (
     gaussian_noise,
     gumbel_noise,
 )
-from ppo_dice.images import CNN, ROWS_AT_ONCE, ImageView, image_view, in_small_batches, init_cnn, split_row
+from ppo_dice.images import CNN, ROWS_AT_ONCE, ImageView, image_view, init_cnn, split_row
 from ppo_dice.types import ActionKind, ImageKind, Key, ObservationKind, Scalar
 
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
@@ -83,7 +83,8 @@ class Encoder(eqx.Module):
 
     def __call__(self, obs: UInt8[Array, "B V"]) -> Float[Array, "B F"]:
         """The features of every row."""
-        return in_small_batches(self._reader(), obs)
+        images, numbers = split_row(obs, [cnn.view.size for cnn in self.cnns])
+        return jnp.concatenate([*(cnn(image) for cnn, image in zip(self.cnns, images)), numbers], axis=1)
 
     def where(self, wanted: Bool[Array, " B"], obs: UInt8[Array, "B V"]) -> Float[Array, "B F"]:
         """The features of the rows that are wanted, and zeros for most others, which cost nothing."""
@@ -91,22 +92,12 @@ class Encoder(eqx.Module):
         order = jnp.argsort(~wanted, stable=True)
         place = jnp.pad(order, (0, padded - len(order)), mode="edge").reshape(-1, ROWS_AT_ONCE)
         nothing = jnp.zeros((ROWS_AT_ONCE, self.n_features), jnp.float32)
-        read = jax.vmap(self._reader())
 
         def some(rows: Int[Array, " M"]) -> Float[Array, "M F"]:
-            return jax.lax.cond(jnp.any(wanted[rows]), lambda: read(obs[rows]), lambda: nothing)
+            return jax.lax.cond(jnp.any(wanted[rows]), lambda: self(obs[rows]), lambda: nothing)
 
         features = jax.lax.map(some, place).reshape(padded, -1)[: len(order)]
         return jnp.zeros_like(features).at[order].set(features)
-
-    def _reader(self) -> Callable[[UInt8[Array, " V"]], Float[Array, " F"]]:
-        readers = [cnn.ready() for cnn in self.cnns]
-
-        def read(row: UInt8[Array, " V"]) -> Float[Array, " F"]:
-            images, numbers = split_row(row, [cnn.view.size for cnn in self.cnns])
-            return jnp.concatenate([*(reader(image) for reader, image in zip(readers, images)), numbers])
-
-        return read
 
 
 def init_encoder(observation: ObservationKind, config: PPOConfig, key: Key) -> Encoder:
@@ -288,7 +279,7 @@ class PixelDiscriminator(eqx.Module):
         """The matrices of the hidden layers; a kernel is one for each filter in a row."""
         cnns = self.encoder.cnns if self.encoder is not None else ()
         kernels = (kernel.reshape(-1, kernel.shape[-1]).T for cnn in cnns for kernel in cnn.kernels)
-        return (*kernels, *(cnn.dense.weight for cnn in cnns), *self.head.hidden_weights)
+        return (*kernels, *(cnn.dense for cnn in cnns), *self.head.hidden_weights)
 
     def recentred(self) -> "PixelDiscriminator":
         """The same with a last layer of zeros: a constant g on features that stay."""

@@ -4,8 +4,8 @@ import functools
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -14,7 +14,8 @@ import numpy as np
 from ppo_dice.algorithms import Algorithm
 from ppo_dice.envs.contract import Environments
 from ppo_dice.envs.spaces import category_counts, image_spaces, observation_size
-from ppo_dice.population import CompileClock, FusedOverSeeds, OverSeeds, stack
+from ppo_dice.errors import UserError
+from ppo_dice.population import CompileClock, FusedOverSeeds, OverSeeds, stack, unstack
 from ppo_dice.rollout import Collected, Episode, Position, act, collect, start
 from ppo_dice.types import ActionKind, Actor, ImageKind, Metrics, ObservationKind, Rollout, traced_config
 
@@ -43,6 +44,8 @@ class Iteration:
     metrics: list[dict[str, float]]
     """By seed; a quantity that does not exist yet (no episode has ended) is left out."""
     episodes: list[Episode]
+    failures: Mapping[int, str] = field(default_factory=dict)
+    """Members that have stopped learning because a number was not finite, and which; they act on."""
 
 
 class NonFiniteError(RuntimeError):
@@ -111,39 +114,70 @@ def train(
     population: Population,
     config: Any,
     total_timesteps: int,
+    *,
+    keep_going: bool = False,
 ) -> Iterator[Iteration]:
     """Train every seed for `total_timesteps` steps, rounded up to whole iterations.
 
-    Seed k draws from the key (k, iteration) only, so what it does depends on nothing but itself.
+    Seed k draws from the key (k, iteration) only, so what it does depends on nothing but itself. `config` is
+    that of every member, or a sequence of one for each, which then differ in numbers that are traced alone.
+    With `keep_going` a number that is not finite ends the learning of its member instead of that of all.
     """
+    configs = _config_of_each(config, len(population.seeds))
+    config = configs[0]
     stages = _stages(algorithm, config.n_steps, config.n_envs)
+    failures: dict[int, str] = {}
     windows = [ReturnWindow() for _ in population.seeds]
     position = start(envs)
     n_iterations = n_iterations_for(total_timesteps, config)
     for done in range(n_iterations):
-        in_force = config.annealed(done / n_iterations)
+        annealed = {id(one): one.annealed(done / n_iterations) for one in configs}
+        in_force = [annealed[id(one)] for one in configs]
         lap = _Lap(stages.clock)
         collected = stages.collect(envs, position, population)
         lap.collected()
+        before = population
         population, learned = stages.update(population, collected.rollout, in_force)
         times = lap.finish(collected, len(population.seeds) * config.batch_size)
         position = collected.position
 
         for episode in collected.episodes:
             windows[episode.member].append(episode)
-        shared = times | {f"train/{name}": getattr(in_force, name) for name in in_force.annealed_fields}
         metrics = [
-            window.metrics() | shared | {tag: float(values[k]) for tag, values in learned.items()}
-            for k, window in enumerate(windows)
+            window.metrics()
+            | times
+            | {f"train/{name}": getattr(now, name) for name in now.annealed_fields}
+            | {tag: float(values[k]) for tag, values in learned.items()}
+            for k, (window, now) in enumerate(zip(windows, in_force))
         ]
         env_steps = population.iteration * config.batch_size
-        _refuse_non_finite(population.seeds, metrics, env_steps)
-        yield Iteration(population, env_steps, config.batch_size, metrics, collected.episodes)
+        failures = _non_finite(population.seeds, metrics, env_steps) | failures
+        if failures and not keep_going:
+            raise NonFiniteError(next(iter(failures.values())))
+        population = _with_members_of(before, population, failures)
+        yield Iteration(population, env_steps, config.batch_size, metrics, collected.episodes, failures)
 
 
 def n_iterations_for(total_timesteps: int, config: Any) -> int:
     """Iterations that `total_timesteps` steps per seed take, rounded up."""
     return -(-total_timesteps // int(config.batch_size))
+
+
+def _config_of_each(config: Any, members: int) -> Sequence[Any]:
+    if not isinstance(config, Sequence):
+        return [config] * members
+    if len(config) != members or len({jax.tree.structure(one) for one in config}) != 1:
+        raise UserError(f"{members} members need as many configs, which differ in traced numbers alone.")
+    return config
+
+
+def _with_members_of(before: Population, after: Population, members: Mapping[int, str]) -> Population:
+    """The later population, but these members as they were."""
+    if not members:
+        return after
+    old, new = unstack(before.state), unstack(after.state)
+    state = stack([old[k] if k in members else new[k] for k in range(len(new))])
+    return replace(after, state=state)
 
 
 class _Stages:
@@ -174,9 +208,10 @@ class _Stages:
                 envs, position, lambda obs, t: choose(obs, noise[t]), self._n_steps, population.seeds
             )
 
-    def update(self, population: Population, rollout: Rollout, config: Any) -> tuple[Population, Metrics]:
-        n_seeds = len(population.seeds)
-        numbers = jax.tree.map(lambda number: np.full(n_seeds, number), traced_config(config))
+    def update(
+        self, population: Population, rollout: Rollout, configs: Sequence[Any]
+    ) -> tuple[Population, Metrics]:
+        numbers = stack([traced_config(config) for config in configs])
         state, metrics = self._update(population.state, rollout, *_seeds_and_iteration(population), numbers)
         return replace(population, state=state, iteration=population.iteration + 1), metrics
 
@@ -218,11 +253,14 @@ def _key(seed: Any, iteration: Any, purpose: int) -> Any:
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), iteration), purpose)
 
 
-def _refuse_non_finite(seeds: tuple[int, ...], metrics: list[dict[str, float]], env_steps: int) -> None:
-    for seed, row in zip(seeds, metrics):
-        for tag, value in row.items():
-            if not math.isfinite(value):
-                raise NonFiniteError(
-                    f"{tag} became {value} for seed {seed} in the iteration that ended at step {env_steps}; "
-                    "a smaller learning rate or normalised observations and rewards usually help."
-                )
+def _non_finite(seeds: tuple[int, ...], metrics: list[dict[str, float]], env_steps: int) -> dict[int, str]:
+    """What to say of the first metric that is not finite, of every member that has one."""
+    found: dict[int, str] = {}
+    for member, (seed, row) in enumerate(zip(seeds, metrics)):
+        tag = next((tag for tag, value in row.items() if not math.isfinite(value)), None)
+        if tag is not None:
+            found[member] = (
+                f"{tag} became {row[tag]} for seed {seed} in the iteration that ended at step {env_steps}; "
+                "a smaller learning rate or normalised observations and rewards usually help."
+            )
+    return found
