@@ -25,6 +25,7 @@ interop: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/pixels.py
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W docs docs/_build/html

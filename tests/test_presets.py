@@ -94,7 +94,8 @@ def test_atari_has_settings_of_its_own(env, name):
     assert not config.normalize_observations
     assert not config.normalize_rewards
     if name == "default":
-        assert config.dice == DiceConfig()
+        assert config.dice == DiceConfig(encoder="shared")
+        assert config.block_length == 8
         return
     assert (config.dice.discriminator_steps, config.dice.learning_rate_factor) == (5, 10)
     assert config.dice.policy_gradient == "score-printed"

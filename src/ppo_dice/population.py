@@ -6,8 +6,10 @@ measured 1.5 times faster than one `vmap`ped call. On an accelerator, `vmap` fil
 agree up to the rounding of batched arithmetic.
 """
 
+import ctypes
 import functools
 import os
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -99,6 +101,7 @@ class _Compiler:
         if signature not in self._executables:
             start = time.perf_counter()
             self._executables[signature] = jax.jit(function).lower(*args).compile()
+            _give_back_memory()
             self._clock.seconds += time.perf_counter() - start
         return self._executables[signature]
 
@@ -108,6 +111,13 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     )
+
+
+def _give_back_memory() -> None:
+    """Return to the system what a compilation needed, up to 700 MB: freed, it would still count as ours."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:  # glibc has it
+        trim(0)
 
 
 def _on_cpu() -> bool:

@@ -62,6 +62,10 @@ ATARI: Mapping[str, Any] = {  # both in the paper and in its code
     "hidden_sizes": (),
     **_SMALL_HEAD,
 }
+# g reads the policy's features, and steps that stay together spare both the successors'.
+DICE_ATARI_DEFAULT: Mapping[str, Any] = {"encoder": "shared"}
+ATARI_BLOCK_LENGTH = 8
+
 # The paper's form has one sampled action in every place, an adaptive λ and no checks.
 _DICE_AS_PRINTED: Mapping[str, Any] = {
     "divergence": "kl",
@@ -173,6 +177,9 @@ def preset(algorithm: str, env: Any, name: str = "default") -> Any:
         settings = {**(PUBLISHED if name == "published" else PAPER), **(ATARI if _is_atari(env) else {})}
     if issubclass(cls, PPODiceConfig) and name != "default":
         settings = {**settings, "dice": _dice(env, name)}
+    elif issubclass(cls, PPODiceConfig) and _is_atari(env):
+        dice = DiceConfig(**DICE_ATARI_DEFAULT)
+        settings = {**settings, "dice": dice, "block_length": ATARI_BLOCK_LENGTH}
     return cls(**settings)
 
 
