@@ -22,6 +22,7 @@ from ppo_dice.checkpoint import read_description
 from ppo_dice.commands import parse_train
 from ppo_dice.errors import UserError
 from ppo_dice.evaluation import MAX_COPIES, Evaluation, groups_of_seeds
+from ppo_dice.monitor_options import MonitorOptions, monitoring_callbacks
 from ppo_dice.population import select
 
 TINY = {"n_envs": 4, "n_steps": 16, "n_minibatches": 2, "n_epochs": 1, "hidden_sizes": (8,)}
@@ -367,8 +368,8 @@ def test_evaluation_and_its_end_from_the_command_line(tmp_path, capsys):
         "2",
     ]
     arguments += ["--n-minibatches", "1", "--n-epochs", "1", "--hidden-sizes", "8", "--out", str(run)]
-    watch = ["--eval-every", "100", "--eval-episodes", "2", "--stop-at-return", "-2000"]
-    assert cli.run(["train", *arguments, *watch]) == 0
+    monitor = ["--eval-every", "100", "--eval-episodes", "2", "--stop-at-return", "-2000"]
+    assert cli.run(["train", *arguments, *monitor]) == 0
     out = capsys.readouterr().out
     assert "stopped: every seed has reached a mean evaluation return of -2000" in out
     assert "best evaluation of every seed, mean over seeds: -" in out
@@ -377,14 +378,10 @@ def test_evaluation_and_its_end_from_the_command_line(tmp_path, capsys):
     assert cli.run(["evaluate", str(run / "best_model.safetensors"), "--episodes", "1"]) == 0
 
 
-def test_watching_is_off_unless_it_is_asked_for():
-    watch = parse_train(["Hopper-v5"]).watch
-    assert (watch.eval_every, watch.eval_episodes, watch.stop_at_return, watch.track) == (
-        None,
-        10,
-        None,
-        False,
-    )
+def test_monitoring_is_off_unless_it_is_asked_for():
+    options = parse_train(["Hopper-v5"]).monitor
+    assert options == MonitorOptions(eval_every=None, stop_at_return=None, capture_video=False, track=False)
+    assert monitoring_callbacks(options, 1000) == []
 
 
 def test_what_a_callback_is_given_is_the_agent():

@@ -111,7 +111,7 @@ MISTAKES = {
     "gae_lambda=0.9,0.90": "gae_lambda is given 0.9 twice.",
     "dice.divergence=kl,kll": "There is no divergence 'kll'",
     "n_minibatches=1,7": "n_minibatches must be a divisor of n_envs · n_steps = 256, but is 7.",
-    "gamma=0.9 --eval-every 100": "A sweep is neither evaluated nor tracked while it goes on",
+    "gamma=0.9 --eval-every 100": "A sweep is neither evaluated nor filmed nor tracked",
     "n_envs=8,200000": "200,000 environments for each of 1 seeds are too many",
 }
 

@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import difflib
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -17,7 +16,7 @@ import numpy as np
 from ppo_dice.algorithms import config_class, get_algorithm
 from ppo_dice.callbacks import CallbackLike, Callbacks, Training
 from ppo_dice.checkpoint import load_arrays, read_description, save_arrays
-from ppo_dice.config import RunConfig
+from ppo_dice.config import FilmConfig, RunConfig
 from ppo_dice.envs import (
     Environments,
     EnvSpec,
@@ -28,19 +27,21 @@ from ppo_dice.envs import (
     space_to_json,
     to_env_actions,
 )
+from ppo_dice.envs.contract import refuse_other_spaces
 from ppo_dice.envs.seeding import Purpose
 from ppo_dice.envs.spaces import action_size, observation_bytes, stack_observations, unstack_actions
 from ppo_dice.errors import UserError
 from ppo_dice.evaluation import MAX_COPIES, Evaluation, evaluate, groups_of_seeds, together
-from ppo_dice.interrupts import interrupts_kept, interrupts_wait
 from ppo_dice.limits import refuse_rollout_beyond_memory, refuse_too_many_copies
 from ppo_dice.population import select, stack, unstack
 from ppo_dice.presets import preset as make_preset
 from ppo_dice.progress import progress_display
+from ppo_dice.recorded_run import RecordedRun
 from ppo_dice.run_folder import MODEL_FILE, RunFolder
 from ppo_dice.tracking import Sink, chosen_sinks
 from ppo_dice.training import Iteration, Population, init_population, n_iterations_for, train
 from ppo_dice.types import Actor
+from ppo_dice.video import Film, make_film
 
 MODEL_SUFFIX = ".safetensors"
 
@@ -194,6 +195,31 @@ class Agent:
             )
         self._make_envs(1, segment=0, purpose="evaluate", seeds=self.seeds[:1], env=env).close()
 
+    def watch(
+        self,
+        path: str | Path,
+        *,
+        seed: int | None = None,
+        render_kwargs: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Film:
+        """Film complete episodes of one seed with frozen statistics, as a file that ends in .mp4 or .gif.
+
+        `settings` are fields of `FilmConfig`: `agent.watch("hopper.mp4", seed=3, episodes=2)`.
+        `render_kwargs` are arguments of the environment for the film alone, such as the width of a frame.
+        """
+        config = _override(FilmConfig(), settings)
+        member = self._member(seed)
+        return make_film(
+            Path(path),
+            self._actors[member],
+            self.seeds[member],
+            self._known_env(),
+            self.env_kwargs | (render_kwargs or {}),
+            self.spec,
+            config,
+        )
+
     def member(self: AnyAgent, seed: int) -> AnyAgent:
         """The agent of one seed alone: to save it, or for what knows nothing of populations."""
         place = self._member(seed)
@@ -326,12 +352,7 @@ class Agent:
         env: Any = None,
     ) -> Environments:
         """Copies of the agent's environment, or of another one with the same spaces."""
-        env, env_kwargs = (self.env, self.env_kwargs) if env is None else (env, {})
-        if env is None:
-            raise UserError(
-                f"This model was trained on {self.spec.id}, which has no id to make it from; "
-                "pass it to load as env=…."
-            )
+        env, env_kwargs = (self._known_env(), self.env_kwargs) if env is None else (env, {})
         env_seeds = [
             env_seed
             for seed in (self.run.seed_values if seeds is None else seeds)
@@ -344,15 +365,20 @@ class Agent:
             env_kwargs=env_kwargs,
             workers=self.run.workers,
         )
-        spec = getattr(self, "spec", envs.spec)
-        for kind in ("observation_space", "action_space"):
-            if getattr(spec, kind) != getattr(envs.spec, kind):
-                envs.close()
-                raise UserError(
-                    f"{envs.spec.id} has the {kind.replace('_', ' ')} {getattr(envs.spec, kind)}, but this "
-                    f"model belongs to {spec.id} with {getattr(spec, kind)}."
-                )
+        try:
+            refuse_other_spaces(envs.spec, getattr(self, "spec", envs.spec))
+        except UserError:
+            envs.close()
+            raise
         return envs
+
+    def _known_env(self) -> Any:
+        if self.env is None:
+            raise UserError(
+                f"This model was trained on {self.spec.id}, which has no id to make it from; "
+                "pass it to load as env=…."
+            )
+        return self.env
 
     def _train(
         self,
@@ -362,65 +388,16 @@ class Agent:
         callbacks: Callbacks,
         progress_bar: bool,
     ) -> None:
-        """Train, record and call back; a folder that is begun is finished too, whatever happens."""
         total = run.total_timesteps
         last_iteration = self.population.iteration + n_iterations_for(total, self.config)
         last_step = last_iteration * self.config.batch_size
-        display = progress_display(last_step, enabled=progress_bar)
         training = Training(self, last_step, folder)
+        display = progress_display(last_step, enabled=progress_bar)
+        iterations = train(self._algorithm, envs, self.population, self.config, total)
         try:
-            callbacks.start(training)
-            with interrupts_wait() as may_be_interrupted:
-                if folder:
-                    description = self.description() | {"callbacks": callbacks.names}
-                    with may_be_interrupted():
-                        folder.begin_sinks(description, dataclasses.asdict(run))
-                    folder.begin(description, dataclasses.asdict(run))
-            with interrupts_kept() as raise_lost_interrupt, display:
-                for iteration in train(self._algorithm, envs, self.population, self.config, total):
-                    with interrupts_wait() as may_be_interrupted:  # agent and folder tell the same story
-                        self._note(iteration)
-                        training.advance(iteration)
-                        try:
-                            with may_be_interrupted():
-                                callbacks.call(training)
-                        finally:
-                            if folder:
-                                folder.record(training.recorded, training.evaluation, self.save)
-                    display.show(training.recorded)
-                    raise_lost_interrupt()
-                    if training.stop_reason is not None:
-                        break
-        except BaseException as error:
-            training.stop_reason = "interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
-            raise
+            RecordedRun(training, run, envs, callbacks, folder, display).go(iterations, self._note)
         finally:
             self.stop_reason = training.stop_reason
-            complete = self.population.iteration == last_iteration
-            self._end(envs, training, folder, callbacks, complete=complete)
-
-    def _end(
-        self,
-        envs: Environments,
-        training: Training,
-        folder: RunFolder | None,
-        callbacks: Callbacks,
-        *,
-        complete: bool,
-    ) -> None:
-        """Callbacks, environments, files and sinks, in this order; none is left out where another raises."""
-        stopped = training.stop_reason
-        try:
-            with interrupts_wait() as may_be_interrupted, ExitStack() as ending:  # last in, first out
-                if folder and folder.begun:
-                    finish = partial(folder.finish, complete=complete, stopped=stopped)
-                    ending.callback(finish, self.save, self.final_return)
-                ending.callback(envs.close)
-                with may_be_interrupted():
-                    callbacks.end(training)
-        finally:
-            if folder:
-                folder.end_sinks()  # Ctrl-C may cut it short: it may need a network
 
     def _note(self, iteration: Iteration) -> None:
         self._set_population(iteration.population)

@@ -1,4 +1,4 @@
-"""The command line: `ppo-dice train | tune | evaluate | envs | presets | theory | info`.
+"""The command line: `ppo-dice train | tune | evaluate | watch | envs | presets | theory | info`.
 
 Hardly anything is imported before Ctrl-C is taken care of.
 """
@@ -19,6 +19,7 @@ usage: ppo-dice COMMAND [options]
   train ENV        train on a Gymnasium or EnvPool environment
   tune ENV         search for settings, with Optuna
   evaluate RUN     run a trained population for whole episodes
+  watch RUN        film a trained agent
   envs [TEXT]      list environments whose name contains TEXT
   presets [ENV]    show the settings of every preset
   theory           measure bounds and estimators where the truth is known exactly

@@ -3,6 +3,7 @@
 Nothing heavy is imported before it is known that there is work to do.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -18,13 +19,13 @@ import tyro
 from ppo_dice.algorithms import algorithm_names, config_class
 from ppo_dice.atari_games import game_of
 from ppo_dice.atari_settings import describe
-from ppo_dice.config import RunConfig
+from ppo_dice.config import FilmConfig, RunConfig
 from ppo_dice.errors import UserError
 from ppo_dice.interrupts import INTERRUPTED, interrupts_wait
+from ppo_dice.monitor_options import MonitorOptions, monitoring_callbacks
 from ppo_dice.presets import preset, preset_names
 from ppo_dice.search_space import split_search
 from ppo_dice.settings import read_sweep, settings_by_option, value_text
-from ppo_dice.watch_options import WatchOptions, watching_callbacks
 
 DEFAULT_ALGORITHM = "ppo-dice"
 
@@ -53,7 +54,7 @@ class TaskOptions(Generic[Config]):
 class TrainOptions(TaskOptions[Config]):
     """Train a population of agents, one per seed, on one environment."""
 
-    watch: Annotated[WatchOptions, tyro.conf.arg(name="")] = field(default_factory=WatchOptions)
+    monitor: Annotated[MonitorOptions, tyro.conf.arg(name="")] = field(default_factory=MonitorOptions)
     out: Path | None = None
     """Folder of the run; runs/ENV/ALGO-TIME where it is not given."""
     sweep: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUE,…")] = ()
@@ -99,6 +100,21 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
+class WatchOptions:
+    """Film whole episodes of one trained agent, with frozen statistics."""
+
+    run: tyro.conf.Positional[Path]
+    """A run's folder, or a model file."""
+    film: Annotated[FilmConfig, tyro.conf.arg(name="")]
+    out: Path = Path("film.mp4")
+    """The film, a name that ends in .mp4 or .gif; an earlier film of this name is replaced."""
+    seed: int | None = None
+    """Film the member with this seed; the first where it is not given."""
+    render_kwargs: str = "{}"
+    """Arguments of the environment for the film alone, as a JSON object, e.g. '{"width": 960}'."""
+
+
+@dataclass(frozen=True)
 class EnvsOptions:
     """List the environments that are installed, with the backends that know them."""
 
@@ -133,6 +149,7 @@ def run_command(name: str, arguments: list[str]) -> int:
         "train": _train,
         "tune": _tune,
         "evaluate": _evaluate,
+        "watch": _watch,
         "envs": _envs,
         "presets": _presets,
         "theory": _theory,
@@ -150,10 +167,10 @@ def _train(arguments: list[str]) -> int:
     )
     env_kwargs = _env_kwargs(options)
     swept = read_sweep(options.config, options.sweep)
-    if swept and options.watch != WatchOptions():
+    if swept and options.monitor != MonitorOptions():
         raise UserError(
-            "A sweep is neither evaluated nor tracked while it goes on; leave out --eval-every, "
-            "--eval-episodes, --stop-at-return and --track, and evaluate its runs afterwards."
+            "A sweep is neither evaluated nor filmed nor tracked while it goes on; leave out --eval-…, "
+            "--stop-at-return, --capture-… and --track, and evaluate its runs afterwards."
         )
     prepare_jax()
     from ppo_dice.agent import AGENTS
@@ -161,7 +178,7 @@ def _train(arguments: list[str]) -> int:
     from ppo_dice.tracking import chosen_sinks
     from ppo_dice.training import NonFiniteError
 
-    sinks = chosen_sinks(options.watch.track)
+    sinks = chosen_sinks(options.monitor.track)
     RunFolder(out)  # refuses a folder that cannot be used, before any work starts
     if options.algo not in AGENTS:
         raise UserError(f"The command line cannot train {options.algo!r}; it has no agent class.")
@@ -172,7 +189,7 @@ def _train(arguments: list[str]) -> int:
     print(f"{options.algo} on {agent.spec.id} ({agent.spec.engine}), seeds {_span(agent.seeds)} → {out}")
     if agent.spec.pipeline:
         print(f"pipeline: {describe(agent.spec.pipeline)}")
-    evaluation, callbacks = watching_callbacks(options.watch)
+    callbacks = monitoring_callbacks(options.monitor, run_config.total_timesteps)
     status, began = 0, time.perf_counter()
     try:
         agent.learn(run_config.total_timesteps, callbacks, progress_bar=True, out=out, track=sinks)
@@ -186,8 +203,7 @@ def _train(arguments: list[str]) -> int:
         if agent.stop_reason:
             print(f"stopped: {agent.stop_reason}")
     _print_result(agent, time.perf_counter() - began)
-    if evaluation and evaluation.best.model is not None:
-        _print_best(evaluation.best, out)
+    _print_monitored(callbacks, out)
     print(f"model, metrics and picture: {out} ({CURVE_FILE})")
     return status
 
@@ -300,6 +316,28 @@ def _evaluate(arguments: list[str]) -> int:
     return 0
 
 
+def _watch(arguments: list[str]) -> int:
+    options = tyro.cli(WatchOptions, args=arguments, prog="ppo-dice watch")
+    render_kwargs = _json_object("--render-kwargs", options.render_kwargs)
+    prepare_jax()
+    from ppo_dice.agent import load
+
+    agent = load(options.run)
+    settings = dataclasses.asdict(options.film)
+    film = agent.watch(options.out, seed=options.seed, render_kwargs=render_kwargs, **settings)
+    ((seed, returns),) = film.evaluation.returns.items()
+    kind = "most probable" if film.evaluation.deterministic else "sampled"
+    print(f"{agent.algorithm} on {agent.spec.id}, seed {seed}, {kind} actions")
+    if film.note:
+        print(f"note: {film.note}")
+    for number, (value, length, cut) in enumerate(
+        zip(returns, film.evaluation.lengths[seed], film.cut), start=1
+    ):
+        print(f"  episode {number}: return {value:.1f} in {length} steps" + (", then cut" if cut else ""))
+    print(f"{film.path}: {film.frames} frames, {film.seconds:.1f} s")
+    return 0
+
+
 def _envs(arguments: list[str]) -> int:
     options = tyro.cli(EnvsOptions, args=arguments, prog="ppo-dice envs")
     with interrupts_wait():
@@ -380,13 +418,21 @@ def _print_result(agent: Any, seconds: float) -> None:
         print(f"mean over seeds: {_mean_text(sum(values) / len(values), standard_error(values))}")
 
 
-def _print_best(best: Any, out: Path) -> None:
+def _print_monitored(callbacks: list[Any], out: Path) -> None:
+    """What the callbacks have kept."""
+    from ppo_dice.callbacks import EvalCallback, FilmCallback
     from ppo_dice.evaluation import standard_error
     from ppo_dice.run_folder import BEST_MODEL_FILE
 
-    values = list(best.mean_by_seed.values())
-    mean = _mean_text(sum(values) / len(values), standard_error(values))
-    print(f"best evaluation of every seed, mean over seeds: {mean}; its models: {out / BEST_MODEL_FILE}")
+    for callback in callbacks:
+        if isinstance(callback, EvalCallback) and callback.best.model is not None:
+            values = list(callback.best.mean_by_seed.values())
+            mean = _mean_text(sum(values) / len(values), standard_error(values))
+            models = out / BEST_MODEL_FILE
+            print(f"best evaluation of every seed, mean over seeds: {mean}; its models: {models}")
+        if isinstance(callback, FilmCallback) and callback.films:
+            last = callback.films[-1]
+            print(f"films: {last.path.parent}" + (f", {last.note}" if last.note else ""))
 
 
 def _mean_text(mean: float, error: float | None) -> str:
@@ -404,7 +450,7 @@ def _peek(arguments: list[str], option: str, default: str) -> str:
 
 
 def _env_kwargs(options: TaskOptions[Any]) -> dict[str, Any]:
-    env_kwargs = _json_object(options.env_kwargs)
+    env_kwargs = _json_object("--env-kwargs", options.env_kwargs)
     if options.sticky_actions is None:
         return env_kwargs
     if game_of(options.env) is None:
@@ -412,15 +458,14 @@ def _env_kwargs(options: TaskOptions[Any]) -> dict[str, Any]:
     return {**env_kwargs, "sticky_actions": options.sticky_actions}
 
 
-def _json_object(text: str) -> dict[str, Any]:
+def _json_object(option: str, text: str) -> dict[str, Any]:
+    wanted = f"{option} must be a JSON object such as '{{\"size\": 5}}'"
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UserError(
-            f"--env-kwargs must be a JSON object such as '{{\"size\": 5}}', but: {error}."
-        ) from None
+        raise UserError(f"{wanted}, but: {error}.") from None
     if not isinstance(value, dict):
-        raise UserError(f"--env-kwargs must be a JSON object such as '{{\"size\": 5}}', but is {text}.")
+        raise UserError(f"{wanted}, but is {text}.")
     return value
 
 

@@ -358,6 +358,32 @@ class RunConfig:
         return range(self.seed, self.seed + self.seeds)
 
 
+@dataclass(frozen=True)
+class FilmConfig:
+    """What a film shows."""
+
+    episodes: int = 1
+    """Episodes, one after the other."""
+    max_steps: int = 10_000
+    """Steps after which an episode is cut."""
+    stochastic: bool = False
+    """Sample actions instead of taking the most probable ones."""
+    env_seed: int = 0
+    """Picks another set of starts of the environment."""
+    every: int | None = None
+    """Steps between frames; None takes the fewest that show real time at 30 frames per second or less."""
+    fps: float | None = None
+    """Frames per second; None is real time, as the environment declares it."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
+        require(self.episodes >= 1, "episodes", "at least 1", self.episodes)
+        require(1 <= self.max_steps <= 100_000, "max_steps", "in [1, 100000]", self.max_steps)
+        require(self.env_seed >= 0, "env_seed", "at least 0", self.env_seed)
+        require(self.every is None or self.every >= 1, "every", "at least 1", self.every)
+        require(self.fps is None or 0 < self.fps <= 1000, "fps", "in (0, 1000]", self.fps)
+
+
 def require(condition: bool, name: str, wanted: str, value: object) -> None:
     """Refuse a value with a sentence that names the field, what it must be, and what it was."""
     if not condition:

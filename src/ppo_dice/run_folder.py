@@ -16,7 +16,7 @@ from ppo_dice.errors import UserError
 from ppo_dice.tracking import TENSORBOARD_FOLDER, Sink, Sinks, TensorBoard
 
 CONFIG_FILE, MODEL_FILE, RESULT_FILE = "config.json", "model.safetensors", "result.json"
-BEST_MODEL_FILE, CURVE_FILE = "best_model.safetensors", "learning_curve.png"
+BEST_MODEL_FILE, CURVE_FILE, VIDEO_FOLDER = "best_model.safetensors", "learning_curve.png", "videos"
 SECONDS_BETWEEN_SAVES = 60.0
 PACKAGES = (
     *("ppo-dice", "jax", "jaxlib", "equinox", "optax", "numpy"),
@@ -164,6 +164,6 @@ def _check_nothing_to_overwrite(path: Path) -> None:
     from ppo_dice.recording import EPISODES_FILE, EVALUATIONS_FILE, METRICS_FILE
 
     logs = (METRICS_FILE, EPISODES_FILE, EVALUATIONS_FILE, TENSORBOARD_FOLDER)
-    for name in (MODEL_FILE, BEST_MODEL_FILE, *logs, RESULT_FILE, CURVE_FILE):
+    for name in (MODEL_FILE, BEST_MODEL_FILE, *logs, RESULT_FILE, CURVE_FILE, VIDEO_FOLDER):
         if (path / name).exists():
             raise UserError(f"{path} already holds {name}, which a run would write; {elsewhere}.")

@@ -23,7 +23,7 @@ from ppo_dice.envs import (
     to_env_actions,
     unstack_actions,
 )
-from ppo_dice.envs.spaces import stack_observations
+from ppo_dice.envs.spaces import are_alike, stack_observations
 from ppo_dice.errors import UserError
 
 ANY_BOX = spaces.Box(-1.0, 1.0, (2,))
@@ -195,3 +195,24 @@ def test_what_is_refused_is_named(
 ) -> None:
     with pytest.raises(UserError, match=f"^Probe-v0 .*{sentence}.*\\.$"):
         check_spaces(observation_space, action_space, "Probe-v0")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike_with_bounds", "alike_without"),
+    [
+        (spaces.Box(-1, 1, (2,), np.float32), spaces.Box(-1, 1, (2,), np.float64), True, True),
+        (spaces.Box(-1, 1, (2,)), spaces.Box(-1, 2, (2,)), False, True),
+        (spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (2, 1)), False, False),
+        (spaces.Box(0, 255, (2,), np.uint8), spaces.Box(0, 255, (2,), np.float32), False, False),
+        (spaces.Box(0, 255, (2,), np.uint8), spaces.Box(0, 1, (2,), np.uint8), False, False),
+        (spaces.Discrete(3), spaces.Discrete(3, start=1), False, False),
+        (spaces.Dict(a=ANY_BOX, b=ANY_DISCRETE), spaces.Dict(b=ANY_DISCRETE, a=ANY_BOX), True, True),
+        (spaces.Dict(a=ANY_BOX), spaces.Dict(b=ANY_BOX), False, False),
+        (spaces.Tuple([ANY_BOX]), spaces.Tuple([spaces.Box(-1, 1, (2,), np.float64)]), True, True),
+        (spaces.Box(-1e300, 1e300, (1,), np.float64), spaces.Box(-np.inf, np.inf, (1,)), True, True),
+    ],
+)
+def test_spaces_are_alike_where_a_policy_for_one_fits_the_other(one, other, alike_with_bounds, alike_without):
+    for a, b in ((one, other), (other, one)):
+        assert are_alike(a, b, bounds=True) is alike_with_bounds
+        assert are_alike(a, b, bounds=False) is alike_without

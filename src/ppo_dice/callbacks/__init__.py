@@ -2,6 +2,7 @@
 
 from ppo_dice.callbacks.contract import AgentInTraining, Callback, CallbackLike, Callbacks, Training
 from ppo_dice.callbacks.evaluation import EvalCallback
+from ppo_dice.callbacks.films import FilmCallback
 from ppo_dice.callbacks.stopping import StopTrainingOnNoModelImprovement, StopTrainingOnRewardThreshold
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "CallbackLike",
     "Callbacks",
     "EvalCallback",
+    "FilmCallback",
     "StopTrainingOnNoModelImprovement",
     "StopTrainingOnRewardThreshold",
     "Training",

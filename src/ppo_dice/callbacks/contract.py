@@ -13,11 +13,17 @@ from ppo_dice.evaluation import Evaluation
 from ppo_dice.rollout import Episode
 from ppo_dice.run_folder import RunFolder
 from ppo_dice.training import Iteration, Population
+from ppo_dice.video import Film
 
 
 @runtime_checkable
 class AgentInTraining(Protocol):
     """What a callback may do with the agent, as it stands after this iteration."""
+
+    @property
+    def env(self) -> Any:
+        """What it is trained on: an id, a callable or an environment."""
+        ...
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -27,6 +33,11 @@ class AgentInTraining(Protocol):
     @property
     def population(self) -> Population:
         """The training state of every seed: arrays to be read."""
+        ...
+
+    @property
+    def final_return(self) -> dict[int, float]:
+        """The mean return of the last 10 training episodes, by seed."""
         ...
 
     def predict(
@@ -55,6 +66,17 @@ class AgentInTraining(Protocol):
 
     def check_evaluation(self, env: Any = None) -> None:
         """Refuse what `evaluate` could not run during training."""
+        ...
+
+    def watch(
+        self,
+        path: str | Path,
+        *,
+        seed: int | None = None,
+        render_kwargs: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Film:
+        """Film whole episodes of one seed in an environment of its own, with frozen statistics."""
         ...
 
     def save(self, path: str | Path) -> Path:
@@ -111,6 +133,11 @@ class Training:
         return self.last.env_steps - self.last.steps
 
     @property
+    def complete(self) -> bool:
+        """Whether this iteration is the last one of the whole run."""
+        return self._iteration is not None and self.env_steps >= self.final_env_steps
+
+    @property
     def metrics(self) -> dict[int, Mapping[str, float]]:
         """The metrics of this iteration by seed, with what callbacks have recorded so far."""
         return {
@@ -142,6 +169,10 @@ class Training:
     def recorded(self) -> Iteration:
         """This iteration with what callbacks recorded, as it is written to files."""
         return dataclasses.replace(self.last, metrics=[dict(row) for row in self.metrics.values()])
+
+    def reaches_multiple_of(self, steps: int) -> bool:
+        """Whether this iteration reached a multiple of so many steps per seed, or went past one."""
+        return self.env_steps // steps > self.previous_env_steps // steps
 
     def stop(self, reason: str) -> None:
         """End the run after this iteration, and say why; the first reason counts."""
@@ -238,6 +269,17 @@ class Callbacks:
         with ExitStack() as stack:
             for one in self._started:
                 stack.callback(one.on_training_end, training)
+
+
+def chosen_folder(chosen: str | Path | None, otherwise: Path | None, purpose: str) -> Path | None:
+    """The folder that was chosen for something, made where it is missing, or else another one."""
+    if chosen is None:
+        return otherwise
+    try:
+        Path(chosen).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{chosen} cannot be the folder of {purpose}: {error.strerror}.") from None
+    return Path(chosen)
 
 
 def _name(thing: Any) -> str:

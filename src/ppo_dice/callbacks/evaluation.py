@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ppo_dice.callbacks.contract import Callback, Training
+from ppo_dice.callbacks.contract import Callback, Training, chosen_folder
 from ppo_dice.checkpoint import save_arrays
 from ppo_dice.config import check_types, require
 from ppo_dice.errors import UserError
@@ -50,12 +50,12 @@ class EvalCallback(Callback):
         training.agent.check_evaluation(self.eval_env)
         training.evaluates = True
         self.best = BestModel()
-        self._path = _best_model_path(self.best_model_save_path, training.folder)
+        folder = chosen_folder(self.best_model_save_path, training.folder, "the best model")
+        self._path = None if folder is None else folder / BEST_MODEL_FILE
 
     def on_iteration(self, training: Training) -> None:
         """Evaluate where it is time to."""
-        passed = training.env_steps // self.eval_freq > training.previous_env_steps // self.eval_freq
-        if not passed and training.env_steps < training.final_env_steps:
+        if not training.reaches_multiple_of(self.eval_freq) and not training.complete:
             return
         began = time.perf_counter()
         evaluation = training.agent.evaluate(
@@ -109,13 +109,3 @@ class BestModel:
             str(seed): {"env_steps": self.env_steps_by_seed[seed], "mean_reward": mean}
             for seed, mean in self.mean_by_seed.items()
         }
-
-
-def _best_model_path(chosen: str | Path | None, run_folder: Path | None) -> Path | None:
-    if chosen is None:
-        return None if run_folder is None else run_folder / BEST_MODEL_FILE
-    try:
-        Path(chosen).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{chosen} cannot be the folder of the best model: {error.strerror}.") from None
-    return Path(chosen) / BEST_MODEL_FILE

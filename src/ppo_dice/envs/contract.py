@@ -22,6 +22,9 @@ import gymnasium
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Shaped, UInt8
 
+from ppo_dice.envs.spaces import are_alike
+from ppo_dice.errors import UserError
+
 Observations = Float32[np.ndarray, "n O"] | UInt8[np.ndarray, "n O"]
 """Rows of floats, or of bytes where there are images."""
 
@@ -92,3 +95,18 @@ class Environments(Protocol):
     def close(self) -> None:
         """Release processes and memory."""
         ...
+
+
+def refuse_other_spaces(made: EnvSpec, model: EnvSpec) -> None:
+    """Raise a `UserError` if an environment is not of the kind that a model belongs to."""
+    for kind in ("observation_space", "action_space"):
+        has, needs = getattr(made, kind), getattr(model, kind)
+        if not are_alike(has, needs, bounds=kind == "action_space"):
+            raise UserError(
+                f"{made.id} has the {kind.replace('_', ' ')} {_in_one_line(has)}, but this model belongs to "
+                f"{model.id} with {_in_one_line(needs)}."
+            )
+
+
+def _in_one_line(space: gymnasium.Space[Any]) -> str:
+    return " ".join(str(space).split())

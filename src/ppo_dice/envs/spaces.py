@@ -35,6 +35,14 @@ def check_spaces(observation_space: Space, action_space: Space, env_id: str) -> 
     _check_action_space(action_space, env_id)
 
 
+def are_alike(one: Space, other: Space, *, bounds: bool) -> bool:
+    """Return whether a policy for one space fits the other.
+
+    Engines declare the same floats in another precision, and where no bounds count, with others.
+    """
+    return bool(_comparable(one, bounds) == _comparable(other, bounds))
+
+
 def observation_size(space: Space) -> int:
     """Return how many real numbers the flattened observation has; images do not count."""
     return sum(_leaf_size(leaf) for _, leaf in _leaves(space) if not is_image(leaf))
@@ -241,6 +249,19 @@ def _leaf_size(space: Space) -> int:
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return sum(category_counts(space))
     return int(np.prod(space.shape or ()))
+
+
+def _comparable(space: Space, bounds: bool) -> Space:
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _comparable(part, bounds) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([_comparable(part, bounds) for part in space.spaces])
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+        return space
+    if not bounds:
+        return spaces.Box(-np.inf, np.inf, space.shape, np.float32)
+    with np.errstate(over="ignore"):  # a bound beyond float32 is none
+        return spaces.Box(np.float32(space.low), np.float32(space.high), dtype=np.float32)
 
 
 def _leaves(space: Space, path: Path = ()) -> Iterator[tuple[Path, Space]]:
