@@ -24,7 +24,7 @@ AS_SHIPPED = {
 """What XLA does without these flags, as `compiler_options` of one function."""
 
 LIMIT = 10_000
-"""Pieces of mapped memory at which compiled code is let go: Linux ends a process at 65,530; 25,000 took 4 GB."""
+"""Pieces of mapped memory at which a process drops its code: Linux ends it at 65,530; 25,000 are 4 GB."""
 
 _MAPS = Path("/proc/self/maps")
 
