@@ -23,8 +23,10 @@ AS_SHIPPED = {
 }
 """What XLA does without these flags, as `compiler_options` of one function."""
 
-LIMIT = 25_000
-"""Pieces of mapped memory at which a process lets go of its code. Linux ends it at 65,530."""
+LIMIT = 10_000
+"""Pieces of mapped memory at which a process lets go of its code.
+
+At 25,000 it had 4 GB; at 65,530 Linux ends it."""
 
 _MAPS = Path("/proc/self/maps")
 
