@@ -24,7 +24,9 @@ AS_SHIPPED = {
 """What XLA does without these flags, as `compiler_options` of one function."""
 
 LIMIT = 10_000
-"""Pieces of mapped memory at which a process drops its code: Linux ends it at 65,530; 25,000 are 4 GB."""
+"""Pieces of mapped memory at which a process lets go of its code.
+
+At 25,000 it had 4 GB; at 65,530 Linux ends it."""
 
 _MAPS = Path("/proc/self/maps")
 

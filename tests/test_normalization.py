@@ -31,7 +31,7 @@ def test_float32_moments_survive_a_million_rows():
 
 def test_what_has_seen_nothing_changes_nothing():
     value = jnp.array([3.0, -1e4])
-    np.testing.assert_array_equal(init_normalizer((2,), jnp.inf)(value), value)
+    np.testing.assert_array_equal(init_normalizer(2, jnp.inf)(value), value)
 
 
 def test_normalize_clips_and_scale_does_not_centre():
