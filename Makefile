@@ -5,12 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: train test check interop bench docs format clean
+.PHONY: train test coverage check interop bench docs format clean
 
 train: $(READY)
 	$(BIN)/ppo-dice train Hopper-v5 --seeds 4 --total-timesteps 250_000
 
 test: $(READY)
+	$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal
+
+coverage: $(READY)
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal --cov --cov-report=term
 
 check: $(READY)

@@ -164,9 +164,9 @@ def join_row(images: Sequence[UInt8[Array, " _"]], numbers: Float[Array, " N"]) 
 
 
 def in_small_batches(function: Callable[[Any], Any], rows: Shaped[Array, "B V"]) -> Float[Array, "B F"]:
-    """`function` of all rows, a few at a time: what they need fits into a core's cache."""
+    """`function` of all rows, on a CPU a few at a time: what they need fits into a core's cache."""
     whole = len(rows) // ROWS_AT_ONCE * ROWS_AT_ONCE
-    if len(rows) <= ROWS_AT_ONCE:
+    if len(rows) <= ROWS_AT_ONCE or jax.default_backend() != "cpu":
         return function(rows)
     batches = jax.lax.map(function, rows[:whole].reshape(-1, ROWS_AT_ONCE, rows.shape[1]))
     done = batches.reshape(whole, -1)
