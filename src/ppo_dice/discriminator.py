@@ -1,7 +1,8 @@
 """Fit the discriminator g, a network, and read the divergence off it: K Adam steps before each policy step.
 
-`fit(state, policy, batch, …) → (state, reading, metrics)` is what an algorithm calls; `reading(policy)` is D̂
-at the g that was fitted, a differentiable function of π'. Other kinds of discriminator keep to the same.
+`fit(state, head, features, batch, …) → (state, reading, metrics)` is what an algorithm calls; `reading(head,
+features)` is D̂ at the g that was fitted, a differentiable function of π': of its head, and of the features
+that it reads. Other kinds of discriminator keep to the same.
 """
 
 import math

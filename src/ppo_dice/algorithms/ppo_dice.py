@@ -20,7 +20,7 @@ from ppo_dice.advantages import explained_variance
 from ppo_dice.algorithms import ppo
 from ppo_dice.config import PPODiceConfig
 from ppo_dice.diagnostics import policy_change
-from ppo_dice.discriminator import DiceBatch, DiscriminatorState, Noise, Reading
+from ppo_dice.discriminator import DiceBatch, DiscriminatorState, Features, Noise, Reading
 from ppo_dice.distributions import Distribution
 from ppo_dice.networks import Policy, encoder_and_head
 from ppo_dice.types import ActionKind, Actor, Batch, Key, Metrics, ObservationKind, Rollout
@@ -80,11 +80,9 @@ def update(
     def epoch(carry: tuple[PPODiceState, Bool[Array, ""]], inputs: Any) -> tuple[Any, Metrics]:
         state, running = carry
         if config.dice.fit_on == "epoch":
-            policy = state.ppo.model.policy
-            sight = ppo.look(policy, dice.all_states(dice_batch))
-            fitted = dice.fit(
-                state.discriminator, head_of(policy), sight.features, dice_batch, inputs.whole, config
-            )[0]
+            encoder, head = encoder_and_head(state.ppo.model.policy)
+            features = encoder(dice.all_states(dice_batch))
+            fitted = dice.fit(state.discriminator, head, features, dice_batch, inputs.whole, config)[0]
             state = keep_if(running, replace(state, discriminator=fitted), state)
         return jax.lax.scan(step, (state, running), (inputs.rows, inputs.noise))
 
@@ -112,14 +110,15 @@ def update(
     (state, _), history = jax.lax.scan(epoch, (state, jnp.asarray(True)), inputs)
     history = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), history)
 
-    sight = ppo.look(state.ppo.model.policy, dice.all_states(dice_batch))
-    after = jax.vmap(head_of(state.ppo.model.policy))(sight.features[: config.batch_size])
+    encoder, head = encoder_and_head(state.ppo.model.policy)
+    features = encoder(dice.all_states(dice_batch))
+    after = jax.vmap(head)(features[: config.batch_size])
     change = policy_change(behaviour, after, batch.action)
     metrics = ppo.mean_over_updates(history) | change
     metrics["train/explained_variance"] = explained_variance(value, batch.value_target)
     ppo_state = ppo.finish_iteration(state.ppo, rollout, change["policy/kl_old_new"], config)
     state, dice_metrics = finish_iteration(
-        replace(state, ppo=ppo_state), after, sight, dice_batch, final_key, config
+        replace(state, ppo=ppo_state), after, features, dice_batch, final_key, config
     )
     return state, metrics | dice_metrics
 
@@ -143,10 +142,10 @@ def step_on_minibatch(
 ) -> tuple[PPODiceState, Metrics]:
     """Fit the discriminator, then one gradient step of policy and value."""
     policy = state.ppo.model.policy
-    sight = ppo.look(policy, dice.all_states(dice_batch))
+    sight, head = ppo.look(policy, dice.all_states(dice_batch)), encoder_and_head(policy)[1]
     if config.dice.fit_on == "minibatch":
         fitted, reading, fit_metrics = dice.fit(
-            state.discriminator, head_of(policy), sight.features, dice_batch, noise, config
+            state.discriminator, head, sight.features, dice_batch, noise, config
         )
     else:
         fitted, fit_metrics = state.discriminator, {}
@@ -204,7 +203,7 @@ def adaptive_coefficient(batch: Batch, config: PPODiceConfig) -> Float[Array, ""
 def finish_iteration(
     state: PPODiceState,
     after: Distribution,
-    sight: ppo.Sight,
+    features: Features,
     dice_batch: DiceBatch,
     key: Key,
     config: PPODiceConfig,
@@ -218,9 +217,8 @@ def finish_iteration(
         return state, metrics
     policy = state.ppo.model.policy
     noise = dice.draw_noise(policy, key, (config.batch_size,), config).draw(0)
-    divergence, rows = dice.read(
-        state.discriminator.network, head_of(policy), sight.features, dice_batch, noise, config
-    )
+    head = encoder_and_head(policy)[1]
+    divergence, rows = dice.read(state.discriminator.network, head, features, dice_batch, noise, config)
     if config.dice.certificate != "off":
         metrics |= dice.whole_batch_certificate(rows, divergence, after, dice_batch.old, config)
     if config.dice.coefficient == "target":
@@ -230,11 +228,6 @@ def finish_iteration(
         moved = jnp.clip(moved, SMALLEST_COEFFICIENT, LARGEST_COEFFICIENT)
         state = replace(state, coefficient=moved)
     return state, metrics
-
-
-def head_of(policy: Policy) -> Policy:
-    """What acts on the features of observations."""
-    return encoder_and_head(policy)[1]
 
 
 def keep_if(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
